@@ -1,0 +1,50 @@
+# What can be chosen when configuring, and the flags that all targets of this project share.
+include(CheckLanguage)
+
+find_program(VSR_NVCC nvcc HINTS /usr/local/cuda/bin)
+mark_as_advanced(VSR_NVCC)
+if(VSR_NVCC)
+  set(_vsr_machine_has_cuda ON)
+else()
+  set(_vsr_machine_has_cuda OFF)
+endif()
+option(VSR_WITH_CUDA "Build with the CUDA toolkit and NCCL" ${_vsr_machine_has_cuda})
+option(VSR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(VSR_BUILD_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(VSR_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
+set(VSR_SANITIZE "" CACHE STRING "Sanitizers, e.g. address;undefined")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(VSR_CCACHE ccache)
+mark_as_advanced(VSR_CCACHE)
+if(VSR_CCACHE)
+  # Precompiled headers and __TIME__ in system headers would otherwise defeat the cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+      "${VSR_CCACHE}")
+endif()
+
+add_library(vsr_flags INTERFACE)
+target_include_directories(vsr_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+# No contraction into fused multiply-adds: the same bits on every instruction set.
+target_compile_options(vsr_flags INTERFACE -ffp-contract=off)
+if(VSR_CCACHE)
+  target_compile_options(vsr_flags INTERFACE -fpch-preprocess)
+endif()
+if(VSR_SANITIZE)
+  list(JOIN VSR_SANITIZE "," _vsr_sanitizers)
+  target_compile_options(vsr_flags INTERFACE -fsanitize=${_vsr_sanitizers} -fno-omit-frame-pointer)
+  target_link_options(vsr_flags INTERFACE -fsanitize=${_vsr_sanitizers})
+endif()
+
+add_library(vsr_warnings INTERFACE)
+target_compile_options(vsr_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                       -Woverloaded-virtual $<$<BOOL:${VSR_WERROR}>:-Werror>)

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives this project needs, as typed calls on spans. No other layer calls MPI or NCCL.
+// Every function here is collective unless said otherwise: all ranks call it, in the same order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "comm/shard.hpp"
+
+namespace vsr::comm {
+
+/// Names of `--backend`.
+enum class Backend { automatic, mpi, nccl };
+
+/// A group of ranks that train one model. Not copyable; borrow by reference.
+/// Errors of every call: CommError naming rank, host and the failed operation.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const noexcept { return rank_; }
+  int world() const noexcept { return world_; }
+  /// Host name of this rank.
+  const std::string& host() const noexcept { return host_; }
+  /// Ranks (of this communicator) that share a node with this one, ascending, itself included.
+  std::span<const int> node_ranks() const noexcept { return node_ranks_; }
+  /// "mpi" or "nccl".
+  virtual std::string_view backend() const noexcept = 0;
+
+  virtual void barrier() = 0;
+  /// Leave `root`'s bytes in `data` of all ranks; the same size everywhere.
+  virtual void broadcast_bytes(std::span<std::byte> data, int root) = 0;
+  /// Leave the bytes of all ranks, in rank order, in `all`. `sizes_bytes[r]` is the size that rank
+  /// r gives, known on all ranks; `mine` may lie in its place in `all`.
+  virtual void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                std::span<const std::size_t> sizes_bytes) = 0;
+  /// Send `outgoing[r]` to rank r and fill `incoming[r]` from rank r; sizes match pairwise; empty
+  /// spans cost no message, and the own rank's pair is copied.
+  virtual void exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
+                              std::span<const std::span<std::byte>> incoming) = 0;
+  /// Sum over ranks in FP16 (IEEE binary16 in its bits), each addition rounded to nearest even; the
+  /// order is the backend's: the same bits for the same number of ranks. inf is overflow, not an
+  /// error.
+  virtual void all_reduce_sum_fp16(std::span<std::uint16_t> values) = 0;
+  /// The same in BF16.
+  virtual void all_reduce_sum_bf16(std::span<std::uint16_t> values) = 0;
+  /// The same in FP32.
+  virtual void all_reduce_sum_fp32(std::span<float> values) = 0;
+
+  /// Typed forms of the calls above, for trivially copyable values.
+  template <typename T>
+  void broadcast(std::span<T> values, int root) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    broadcast_bytes(std::as_writable_bytes(values), root);
+  }
+  template <typename T>
+  std::vector<T> all_gather(std::span<const T> mine, std::span<const std::size_t> counts) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<std::size_t> sizes;
+    std::size_t total = 0;
+    for (const std::size_t count : counts) {
+      sizes.push_back(count * sizeof(T));
+      total += count;
+    }
+    std::vector<T> all(total);
+    all_gather_bytes(std::as_bytes(mine), std::as_writable_bytes(std::span<T>(all)), sizes);
+    return all;
+  }
+  /// One value of each rank, in rank order.
+  template <typename T>
+  std::vector<T> all_gather(const T& mine) {
+    const std::vector<std::size_t> counts(static_cast<std::size_t>(world_), 1);
+    return all_gather(std::span<const T>(&mine, 1), counts);
+  }
+
+  /// Byte strings of any size, one of each rank, in rank order (two exchanges: sizes, then bytes).
+  std::vector<std::string> all_gather_strings(std::string_view mine);
+  /// `root`'s string on all ranks.
+  std::string broadcast_string(std::string_view text, int root);
+
+  /// Run `action` on this rank, then agree: when it threw on any rank, all ranks throw AgreedError
+  /// with the code and message of the lowest failing rank. Use it around everything that can fail
+  /// on one rank alone (files, data), so that no rank waits for ever in the next collective.
+  /// @param what what was being done, for the message of a failure that is no vsr::Error
+  /// An AgreedError out of `action` (already held by all ranks) passes through unchanged.
+  void agree_all_ok(std::string_view what, const std::function<void()>& action);
+
+  /// Bytes this rank has sent to other ranks through this object so far: payload of the calls above
+  /// as written in their documents, not of protocols below.
+  std::int64_t sent_bytes() const noexcept { return sent_bytes_; }
+
+ protected:
+  Communicator() = default;
+  int rank_ = 0;
+  int world_ = 1;
+  std::string host_;
+  std::vector<int> node_ranks_;
+  std::int64_t sent_bytes_ = 0;
+};
+
+/// Collective over the caller's MPI world: the communicator for `backend` on a duplicate of it, so
+/// that our traffic never meets the caller's. `automatic` is MPI until the NCCL backend is there.
+/// @throws NotCompiled for Backend::nccl in a build without it
+std::unique_ptr<Communicator> make_communicator(Backend backend);
+
+}  // namespace vsr::comm

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who starts and ends MPI. The library works under an MPI_Init of the caller too.
+#pragma once
+
+namespace vsr::comm {
+
+/// Starts MPI (thread level serialized) unless the caller did, and ends what it started.
+/// Not copyable, not movable: one object in `main`, older than every Communicator.
+/// The destructor does not finalize while an exception unwinds: peers may wait in a collective, and
+/// finalizing would wait for them for ever; use `abort` then.
+/// @throws CommError when MPI cannot be started or grants too low a thread level
+/// @throws ConfigurationError when a launcher started several processes but MPI sees a world of one
+///         (srun without --mpi=pmix): the message says how to start it
+class MpiEnvironment {
+ public:
+  MpiEnvironment(int& argc, char**& argv);
+  ~MpiEnvironment();
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+
+  /// End the whole job now with this exit code. For a rank that fails alone.
+  [[noreturn]] static void abort(int exit_code) noexcept;
+
+ private:
+  bool owns_ = false;
+  int exceptions_at_start_ = 0;
+};
+
+}  // namespace vsr::comm
