@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells a checkpoint of this network from that of another one, in words a person can act on.
+#pragma once
+
+#include <vector>
+
+#include "runtime/checkpoint/snapshot.hpp"
+
+namespace vsr::runtime {
+
+/// Compare the parameters of the network with those stored: names, shapes and places on the logical
+/// global index must be equal; replica dtypes, step counts and extra numbers may differ.
+/// @throws ConfigurationError (78) "checkpoint of another network" with the missing and unexpected
+///         names and other shapes, the first 10 lines of them
+void match_parameters(const std::vector<ParameterRecord>& expected,
+                      const std::vector<ParameterRecord>& stored);
+
+/// The same for buffers: names, shapes and dtypes.
+/// @throws ConfigurationError (78)
+void match_buffers(const std::vector<BufferRecord>& expected,
+                   const std::vector<BufferRecord>& stored);
+
+}  // namespace vsr::runtime
