@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text of `--dry-run`, made from numbers alone, so that what it says can be tested exactly and
+// the same lines can open the log of a real run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace vsr::launch {
+
+/// A set of held-out frames.
+struct HeldOut {
+  std::string name;
+  std::int64_t frames = 0;
+};
+
+/// All that the plan is computed from.
+struct PlanNumbers {
+  std::string model;
+  std::string precision;  ///< as on the command line
+  std::string reduction;  ///< as on the command line
+  int world = 1;          ///< ranks
+  int leaves = 8;         ///< per step, over all ranks
+  int batch = 2;          ///< samples in a leaf
+  std::int64_t clips = 0;
+  std::int64_t samples = 0;  ///< per epoch
+  std::int64_t total_iter = 0;
+  std::int64_t warmup_iter = 0;
+  std::int64_t parameters = 0;  ///< elements
+  std::vector<HeldOut> held_out;
+  std::function<double(std::int64_t)> learning_rate;  ///< of the applied step t, 0-based
+};
+
+/// Memory for parameters, gradients and optimizer of one rank, activations excluded, in bytes:
+/// 4 + 16/P per parameter with one leaf per rank, 4 + 20/P with several.
+std::int64_t state_bytes_per_rank(const PlanNumbers& numbers);
+
+/// Size of one checkpoint over all ranks, in bytes: an FP32 master and two FP32 moments per
+/// parameter.
+std::int64_t checkpoint_bytes(const PlanNumbers& numbers);
+
+/// The plan, one fact per line, ending in a newline; warns when there are fewer leaves than ranks.
+/// @throws ArgumentError when a count that is divided by is not positive
+std::string plan_text(const PlanNumbers& numbers);
+
+}  // namespace vsr::launch
