@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_folder_setup.hpp"
+
+#include <filesystem>
+
+#include "comm/error.hpp"
+#include "fmt/format.h"
+#include "launch/version.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/files.hpp"
+#include "runtime/checkpoint/match_parameters.hpp"
+#include "runtime/checkpoint/run_folder.hpp"
+
+namespace vsr::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+runtime::ResumePolicy policy_of(const Resume& resume) {
+  using Kind = runtime::ResumePolicy::Kind;
+  switch (resume.mode) {
+    case ResumeMode::automatic:
+      return {Kind::automatic, {}};
+    case ResumeMode::must:
+      return {Kind::must, {}};
+    case ResumeMode::path:
+      return {Kind::path, resume.path};
+    case ResumeMode::never:
+      break;
+  }
+  throw ArgumentError("a run that resumes nothing has no policy");
+}
+
+/// The newest readable header of what --resume would load. Damage is left to the load itself to
+/// report.
+std::optional<runtime::CheckpointHeader> newest_header(const TrainOptions& options) {
+  std::vector<fs::path> folders = {options.resume.path};
+  if (options.resume.mode != ResumeMode::path) {
+    folders = runtime::list_checkpoints(options.out);
+  } else if (!fs::exists(fs::path(options.resume.path) / "MANIFEST.json")) {
+    folders = runtime::list_checkpoints(options.resume.path);
+  }
+  for (const fs::path& folder : folders) {
+    try {
+      return runtime::read_header(folder);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return std::nullopt;
+}
+
+int saved_leaves(const TrainOptions& options) {
+  const auto header = newest_header(options);
+  if (!header) return options.leaves;
+  const nlohmann::json configuration =
+      header->snapshot.state.value("configuration", nlohmann::json::object());
+  return configuration.value("leaves", options.leaves);
+}
+
+}  // namespace
+
+void check_resume_choice(const TrainOptions& options, comm::Communicator& world) {
+  world.agree_all_ok("looking at the output folder", [&] {
+    const bool keeps_run =
+        options.resume.mode == ResumeMode::automatic || options.resume.mode == ResumeMode::must;
+    if (world.rank() != 0 || keeps_run || !runtime::holds_a_run(options.out)) return;
+    throw ConfigurationError(
+        fmt::format("{} holds a run already: continue it with --resume auto, or choose another "
+                    "folder with --out",
+                    options.out));
+  });
+}
+
+std::string adopt_saved_leaves(TrainOptions& options, comm::Communicator& world) {
+  if (options.resume.mode == ResumeMode::never) return {};
+  int leaves = options.leaves;
+  world.agree_all_ok("reading the number of leaves", [&] {
+    if (world.rank() == 0) leaves = saved_leaves(options);
+  });
+  world.broadcast(std::span<int>(&leaves, 1), 0);
+  if (leaves == options.leaves) return {};
+  const int asked = std::exchange(options.leaves, leaves);
+  return fmt::format("this run has {} leaves per step; --leaves {} is not used", leaves, asked);
+}
+
+OpenRunFolder open_run_folder(const TrainOptions& options, std::int64_t first_save_bytes,
+                              comm::Communicator& world) {
+  OpenRunFolder folder;
+  world.agree_all_ok("preparing the output folder", [&] {
+    if (world.rank() != 0) return;
+    const fs::path out(options.out);
+    runtime::probe_writable(out, first_save_bytes);
+    folder.lock.emplace(out);
+    if (!folder.lock->notice().empty()) folder.notices.push_back(folder.lock->notice());
+    for (std::string& line : runtime::remove_leftovers(*folder.lock))
+      folder.notices.push_back(std::move(line));
+    runtime::write_file_atomically(out / "config.ini", write_config(options));
+    runtime::write_file_atomically(
+        out / "env.txt", fmt::format("{}ranks {}\nhost {}\nthreads per rank {}\n", version_text(),
+                                     world.world(), world.host(), options.threads));
+  });
+  return folder;
+}
+
+runtime::Progress resume(const TrainOptions& options, const nlohmann::json& configuration,
+                         runtime::CheckpointStore& store, optim::Fp16Optimizer& optimizer,
+                         const std::vector<optim::NamedBuffer>& buffers,
+                         runtime::RunReport& report) {
+  if (options.resume.mode == ResumeMode::never) return {};
+  const auto loaded = store.load(
+      policy_of(options.resume),
+      [&](const runtime::Snapshot& header) -> std::vector<comm::Interval> {
+        runtime::match_parameters(runtime::parameter_records(optimizer), header.parameters);
+        runtime::match_buffers(runtime::buffer_records(buffers), header.buffers);
+        runtime::match_configuration(header.state.value("configuration", nlohmann::json::object()),
+                                     configuration);
+        return optimizer.shard().intervals();
+      });
+  if (!loaded) {
+    report.message("no checkpoint yet in " + options.out + ": starting at iteration 0");
+    return {};
+  }
+  for (const std::string& notice : loaded->notices) report.warning(notice);
+  const runtime::Progress progress =
+      runtime::restore_snapshot(loaded->snapshot, optimizer, buffers);
+  const optim::OptimizerState state = optimizer.state();
+  report.message(
+      fmt::format("resumed {} (saved by {} ranks): iteration {}, {} steps applied, {} "
+                  "skipped, loss scale {:g}",
+                  loaded->folder.string(), loaded->saved_world, progress.iteration,
+                  state.applied_steps, state.skipped_steps, state.scaler.scale));
+  return progress;
+}
+
+}  // namespace vsr::launch

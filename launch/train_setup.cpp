@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train_setup.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "comm/error.hpp"
+#include "launch/plan.hpp"
+#include "runtime/precision/cpu_kernels.hpp"
+#include "runtime/video/clip.hpp"
+
+namespace vsr::launch {
+namespace {
+
+std::vector<std::filesystem::path> clips_of(const std::vector<std::string>& paths) {
+  const std::vector<std::filesystem::path> list(paths.begin(), paths.end());
+  return runtime::list_clips(list);
+}
+
+runtime::WindowDataset open_clips(const TrainOptions& options) {
+  const runtime::DatasetOptions dataset{.num_frame = options.num_frame,
+                                        .gt_size = options.gt_size,
+                                        .scale = options.scale,
+                                        .cache_bytes = options.cache_mib * 1024 * 1024};
+  const std::vector<std::filesystem::path> train = clips_of(options.train);
+  if (options.val.empty()) return {train, dataset};
+  std::vector<runtime::ValidationClip> validation;
+  for (const ValidationSet& set : options.val)
+    for (const std::filesystem::path& clip : clips_of(set.paths))
+      validation.push_back({set.name, clip});
+  return {train, validation, dataset};
+}
+
+optim::Reduction reduction_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::exact:
+      return optim::Reduction::exact;
+    case Reduction::allreduce:
+      return optim::Reduction::allreduce;
+    case Reduction::fast:
+      return optim::Reduction::fast;
+  }
+  throw ArgumentError("a reduction without a name");
+}
+
+/// FP16 gradients need scaling; BF16 and FP32 have the range of FP32 and run unscaled.
+bool needs_loss_scale(Precision precision) {
+  return precision == Precision::fp16 || precision == Precision::amp;
+}
+
+std::vector<HeldOut> held_out_sets(const runtime::WindowDataset& data) {
+  std::vector<HeldOut> sets;
+  for (std::int64_t i = 0; i < data.held_out_count(); ++i) {
+    const std::string name = data.held_out_name(i);
+    if (sets.empty() || sets.back().name != name) sets.push_back({name, 0});
+    ++sets.back().frames;
+  }
+  return sets;
+}
+
+}  // namespace
+
+void set_up_process(int threads) {
+  at::set_num_threads(threads);
+  at::set_num_interop_threads(1);
+  runtime::install_cpu_half_kernels();
+}
+
+runtime::WindowDataset open_data(const TrainOptions& options, comm::Communicator& world) {
+  std::optional<runtime::WindowDataset> data;
+  world.agree_all_ok("opening the clips", [&] { data.emplace(open_clips(options)); });
+  return std::move(*data);
+}
+
+runtime::ModelOptions model_options(const TrainOptions& options) {
+  return runtime::complete({.name = options.model,
+                            .scale = options.scale,
+                            .num_frame = options.num_frame,
+                            .channels = options.channels,
+                            .blocks = options.blocks,
+                            .seed = options.seed});
+}
+
+runtime::Precision precision_of(Precision precision) {
+  return runtime::precision_from_name(std::string(to_string(precision)));
+}
+
+runtime::Sampler make_sampler(const TrainOptions& options, std::int64_t window_count) {
+  return runtime::Sampler(
+      {.seed = options.seed,
+       .window_count = window_count,
+       .batch = options.batch,
+       .leaves = options.leaves,
+       .augment = options.augment ? runtime::Augment::flips : runtime::Augment::off});
+}
+
+optim::Schedule make_schedule(const TrainOptions& options) {
+  return {.kind = options.scheduler == Scheduler::cosine ? optim::ScheduleKind::cosine
+                                                         : optim::ScheduleKind::constant,
+          .base_lr = options.lr,
+          .eta_min = options.eta_min,
+          .warmup_steps = options.warmup_iter,
+          .total_steps = options.total_iter};
+}
+
+runtime::LoopOptions loop_options(const TrainOptions& options) {
+  runtime::LoopOptions loop{.total_iter = options.total_iter,
+                            .save_freq = options.save_freq,
+                            .val_freq = options.val_freq,
+                            .keep = options.keep,
+                            .clip_grad = options.clip_grad,
+                            .schedule = make_schedule(options),
+                            .force_overflow = std::nullopt};
+  if (options.force_overflow_at)
+    loop.force_overflow =
+        std::pair(options.force_overflow_at->iter, options.force_overflow_at->leaf);
+  return loop;
+}
+
+std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const TrainOptions& options,
+                                                     runtime::Fp16Module<runtime::VsrNet>& net,
+                                                     comm::Communicator& world) {
+  auto adam = std::make_unique<torch::optim::Adam>(net.parameters(),
+                                                   torch::optim::AdamOptions(options.lr)
+                                                       .betas({options.betas[0], options.betas[1]})
+                                                       .weight_decay(options.weight_decay));
+  optim::Fp16OptimizerOptions settings;
+  const bool is_scaled = needs_loss_scale(options.precision);
+  settings.dynamic_loss_scale = is_scaled && options.loss_scale.dynamic;
+  settings.static_loss_scale = is_scaled ? options.loss_scale.value : 1.0;
+  settings.scaler.initial_scale = static_cast<float>(options.loss_scale.value);
+  settings.leaves = options.leaves;
+  settings.reduction = reduction_of(options.reduction);
+  settings.parameters = net.named_parameters_with_masters();
+  settings.buffers = net.named_buffers();
+  return std::make_unique<optim::Fp16Optimizer>(std::move(adam), world, std::move(settings));
+}
+
+nlohmann::json configuration_of(const TrainOptions& options, const runtime::WindowDataset& data) {
+  const runtime::ModelOptions model = model_options(options);
+  nlohmann::json json = {{"model", model.name},
+                         {"scale", model.scale},
+                         {"num-frame", model.num_frame},
+                         {"channels", model.channels},
+                         {"blocks", model.blocks},
+                         {"gt-size", options.gt_size},
+                         {"batch", options.batch},
+                         {"leaves", options.leaves},
+                         {"augment", options.augment},
+                         {"precision", to_string(options.precision)},
+                         {"reduction", to_string(options.reduction)},
+                         {"loss-scale", to_string(options.loss_scale)},
+                         {"threads", options.threads},
+                         {"seed", options.seed},
+                         {"loss", options.loss},
+                         {"lr", options.lr},
+                         {"betas", options.betas},
+                         {"weight-decay", options.weight_decay},
+                         {"clip-grad", options.clip_grad},
+                         {"scheduler", to_string(options.scheduler)},
+                         {"warmup-iter", options.warmup_iter},
+                         {"training windows", data.window_count()}};
+  if (options.scheduler == Scheduler::cosine) {
+    json["total-iter"] = options.total_iter;  // they shape the curve of the learning rate
+    json["eta-min"] = options.eta_min;
+  }
+  return json;
+}
+
+runtime::ModelOptions model_options_of(const nlohmann::json& configuration) {
+  try {
+    return runtime::complete({.name = configuration.at("model").get<std::string>(),
+                              .scale = configuration.at("scale").get<int>(),
+                              .num_frame = configuration.at("num-frame").get<int>(),
+                              .channels = configuration.at("channels").get<int>(),
+                              .blocks = configuration.at("blocks").get<int>(),
+                              .seed = 0});
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(std::string("the configuration in the checkpoint is incomplete: ") +
+                          error.what());
+  }
+}
+
+std::string describe_plan(const TrainOptions& options, const runtime::WindowDataset& data,
+                          std::int64_t parameters, int world) {
+  return data.describe() + plan_text({.model = options.model,
+                                      .precision = std::string(to_string(options.precision)),
+                                      .reduction = std::string(to_string(options.reduction)),
+                                      .world = world,
+                                      .leaves = options.leaves,
+                                      .batch = options.batch,
+                                      .clips = data.train_clip_count(),
+                                      .samples = data.window_count(),
+                                      .total_iter = options.total_iter,
+                                      .warmup_iter = options.warmup_iter,
+                                      .parameters = parameters,
+                                      .held_out = held_out_sets(data),
+                                      .learning_rate = make_schedule(options)});
+}
+
+}  // namespace vsr::launch

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// vsr: what one does with clips and checkpoints outside training. Needs no MPI.
+#include <unistd.h>
+
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/error.hpp"
+#include "fmt/format.h"
+#include "launch/options.hpp"
+#include "launch/program.hpp"
+#include "launch/train_setup.hpp"
+#include "launch/upscale.hpp"
+#include "launch/version.hpp"
+#include "runtime/video/test_clip.hpp"
+#include "runtime/video/video_writer.hpp"
+
+namespace vsr::launch {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* kUsage =
+    "vsr upscale CHECKPOINT IN OUT    enlarge a clip with a trained network\n"
+    "vsr testclip OUT                 make a moving test clip from a seed\n"
+    "vsr --version\n\n"
+    "vsr COMMAND --help tells the options of a command.\n";
+
+/// A command: its options, the names of its positional arguments, and the text above its help.
+struct Command {
+  std::string usage;
+  po::options_description options;
+  std::vector<std::string> positional;
+};
+
+po::variables_map parse(const Command& command, const std::vector<std::string>& arguments) {
+  po::options_description all;
+  all.add(command.options);
+  po::positional_options_description places;
+  for (const std::string& name : command.positional) {
+    all.add_options()(name.c_str(), po::value<std::string>());
+    places.add(name.c_str(), 1);
+  }
+  po::variables_map values;
+  try {
+    const int style =
+        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(arguments).options(all).positional(places).style(style).run(),
+              values);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : command.options.options()) names.push_back(option->long_name());
+    std::string name = error.get_option_name();
+    name.erase(0, name.find_first_not_of('-'));
+    const std::string near = nearest_name(name, names);
+    throw UsageError(fmt::format("unknown option --{}{}; see {} --help", name,
+                                 near.empty() ? "" : "; did you mean --" + near + "?",
+                                 command.usage));
+  } catch (const po::error& error) {
+    throw UsageError(std::string(error.what()) + "; see " + command.usage + " --help");
+  }
+  if (values.count("help") > 0) return values;
+  for (const std::string& name : command.positional)
+    if (values.count(name) == 0)
+      throw UsageError(fmt::format("{} is missing: {}", name, command.usage));
+  return values;
+}
+
+bool print_help(const Command& command, const po::variables_map& values) {
+  if (values.count("help") == 0) return false;
+  std::string text = command.usage + "\n\n";
+  std::ostringstream options;
+  options << command.options;
+  std::fputs((text + options.str()).c_str(), stdout);
+  return true;
+}
+
+int run_upscale(const std::vector<std::string>& arguments) {
+  Command command{"vsr upscale CHECKPOINT IN OUT",
+                  po::options_description("Options"),
+                  {"CHECKPOINT", "IN", "OUT"}};
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  command.options.add_options()("help,h", "this text")(
+      "precision", po::value<std::string>(), "fp32, fp16, bf16 or amp (default: as trained)")(
+      "threads", po::value<int>()->default_value(cores), "threads to compute with");
+  const po::variables_map values = parse(command, arguments);
+  if (print_help(command, values)) return 0;
+  const int threads = values["threads"].as<int>();
+  if (threads < 1)
+    throw UsageError(fmt::format("--threads {}: expected a number from 1 on", threads));
+
+  UpscaleOptions options{values["CHECKPOINT"].as<std::string>(), values["IN"].as<std::string>(),
+                         values["OUT"].as<std::string>(), std::nullopt};
+  if (values.count("precision") > 0)
+    options.precision = runtime::precision_from_name(values["precision"].as<std::string>());
+  set_up_process(threads);
+  const bool is_terminal = ::isatty(STDERR_FILENO) != 0;
+  const std::int64_t frames = upscale(options, [&](std::int64_t done, std::int64_t total) {
+    if (is_terminal) fmt::print(stderr, "\r{}/{} frames{}", done, total, done == total ? "\n" : "");
+  });
+  fmt::print("{} frames written to {}\n", frames, options.output.string());
+  return 0;
+}
+
+int run_testclip(const std::vector<std::string>& arguments) {
+  Command command{"vsr testclip OUT", po::options_description("Options"), {"OUT"}};
+  command.options.add_options()("help,h", "this text")(
+      "seed", po::value<std::uint64_t>()->default_value(0), "what the clip is made from")(
+      "frames", po::value<std::int64_t>()->default_value(96), "frames, at 25 a second")(
+      "height", po::value<std::int64_t>()->default_value(360), "pixels")(
+      "width", po::value<std::int64_t>()->default_value(640), "pixels");
+  const po::variables_map values = parse(command, arguments);
+  if (print_help(command, values)) return 0;
+  const runtime::TestClipOptions options{
+      values["seed"].as<std::uint64_t>(), values["frames"].as<std::int64_t>(),
+      values["height"].as<std::int64_t>(), values["width"].as<std::int64_t>()};
+  for (const char* name : {"frames", "height", "width"})
+    if (values[name].as<std::int64_t>() < 1)
+      throw UsageError(fmt::format("--{} {}: expected a number from 1 on", name,
+                                   values[name].as<std::int64_t>()));
+  const std::string out = values["OUT"].as<std::string>();
+  const auto writer = runtime::open_writer(out, {25, 1});
+  for (std::int64_t frame = 0; frame < options.frames; ++frame)
+    writer->write(runtime::make_test_frame(options, frame));
+  writer->finish();
+  fmt::print("{} frames of {}x{} written to {}\n", options.frames, options.width, options.height,
+             out);
+  return 0;
+}
+
+int program(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string command = arguments.empty() ? "--help" : arguments.front();
+  const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
+                                      arguments.end());
+  if (command == "upscale") return run_upscale(rest);
+  if (command == "testclip") return run_testclip(rest);
+  if (command == "--version") {
+    std::fputs(version_text().c_str(), stdout);
+    return 0;
+  }
+  if (command == "--help" || command == "-h") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  const std::vector<std::string> commands = {"upscale", "testclip"};
+  const std::string near = nearest_name(command, commands);
+  throw UsageError(fmt::format("unknown command {}{}; vsr --help lists the commands", command,
+                               near.empty() ? "" : "; did you mean " + near + "?"));
+}
+
+}  // namespace
+}  // namespace vsr::launch
+
+int main(int argc, char** argv) {
+  return vsr::launch::run_program("vsr", [&] { return vsr::launch::program(argc, argv); });
+}

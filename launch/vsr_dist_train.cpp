@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// vsr_dist_train: train a video super-resolution network on the ranks of an MPI job.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/error.hpp"
+#include "comm/mpi_environment.hpp"
+#include "fmt/format.h"
+#include "launch/plan.hpp"
+#include "launch/program.hpp"
+#include "launch/run_folder_setup.hpp"
+#include "launch/train_setup.hpp"
+#include "launch/version.hpp"
+#include "runtime/log/format.hpp"
+
+namespace vsr::launch {
+namespace {
+
+constexpr std::string_view kProgram = "vsr_dist_train";
+
+void print_on_rank_0(const comm::Communicator& world, const std::string& text) {
+  if (world.rank() != 0) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+TrainOptions agree_options(const std::vector<std::string>& arguments, comm::Communicator& world) {
+  TrainOptions options;
+  world.agree_all_ok("reading the options", [&] { options = parse_train_options(arguments); });
+  const std::string first = world.broadcast_string(write_config(options), 0);
+  world.agree_all_ok("comparing the options", [&] {
+    if (write_config(options) != first)
+      throw ConfigurationError(
+          "ranks were started with different options; start all with the same");
+  });
+  return options;
+}
+
+comm::Backend backend_of(Backend backend) {
+  switch (backend) {
+    case Backend::mpi:
+      return comm::Backend::mpi;
+    case Backend::nccl:
+      return comm::Backend::nccl;
+    case Backend::automatic:
+      break;
+  }
+  return comm::Backend::automatic;
+}
+
+void report_start(runtime::RunReport& report, const TrainOptions& options,
+                  const comm::Communicator& world, const OpenRunFolder& folder,
+                  const std::string& plan) {
+  report.message(fmt::format("vsr_dist {}: {} ranks, backend {}, {} precision, {} reduction, {}",
+                             source_commit(), world.world(), world.backend(),
+                             to_string(options.precision), to_string(options.reduction),
+                             options.out));
+  for (const std::string& notice : folder.notices) report.warning(notice);
+  std::string_view rest = plan;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size() - 1);
+    report.message(std::string(rest.substr(0, end)));
+    rest.remove_prefix(end + 1);
+  }
+}
+
+int train_program(const std::vector<std::string>& arguments, comm::Communicator& first_world) {
+  TrainOptions options = agree_options(arguments, first_world);
+  std::unique_ptr<comm::Communicator> chosen;
+  first_world.agree_all_ok("choosing a backend",
+                           [&] { chosen = comm::make_communicator(backend_of(options.backend)); });
+  comm::Communicator& world = *chosen;
+  set_up_process(options.threads);
+  if (!options.dry_run) check_resume_choice(options, world);
+  const std::string leaves_notice = adopt_saved_leaves(options, world);
+
+  runtime::WindowDataset data = open_data(options, world);
+  const runtime::Sampler sampler = make_sampler(options, data.window_count());
+  runtime::Fp16Module<runtime::VsrNet> net(runtime::make_network(model_options(options)),
+                                           precision_of(options.precision));
+  const std::int64_t parameters = runtime::parameter_count(net.net());
+  const std::string plan = describe_plan(options, data, parameters, world.world());
+  if (options.dry_run) {
+    print_on_rank_0(world, plan);
+    return static_cast<int>(ExitCode::ok);
+  }
+
+  const OpenRunFolder folder =
+      open_run_folder(options, parameters * 3 * static_cast<std::int64_t>(sizeof(float)), world);
+  runtime::SignalRequests signals;
+  runtime::RunReport report;
+  world.agree_all_ok("opening the log", [&] {
+    if (world.rank() == 0)
+      report = runtime::RunReport({options.out, options.total_iter, options.print_freq});
+  });
+  report_start(report, options, world, folder, plan);
+  if (!leaves_notice.empty()) report.warning(leaves_notice);
+
+  const auto optimizer = make_optimizer(options, net, world);
+  runtime::CheckpointStore store(options.out, world);
+  const nlohmann::json configuration = configuration_of(options, data);
+  const runtime::Progress progress =
+      resume(options, configuration, store, *optimizer, net.named_buffers(), report);
+  report.start(progress, world.world(), optimizer->masters_hash());
+
+  return static_cast<int>(runtime::train({.world = world,
+                                          .data = data,
+                                          .sampler = sampler,
+                                          .net = net,
+                                          .loss = runtime::make_loss(options.loss),
+                                          .optimizer = *optimizer,
+                                          .store = store,
+                                          .report = report,
+                                          .signals = signals,
+                                          .run_folder = options.out,
+                                          .configuration = configuration},
+                                         loop_options(options), progress));
+}
+
+/// --help and --version need no MPI; true when one of them was asked for and answered.
+bool answer_without_mpi(const std::vector<std::string>& arguments) {
+  const auto asks_for = [&](std::string_view name) {
+    return std::find(arguments.begin(), arguments.end(), name) != arguments.end();
+  };
+  if (asks_for("--help") || asks_for("-h")) {
+    std::fputs(train_help_text(runtime::terminal_width(STDOUT_FILENO)).c_str(), stdout);
+    return true;
+  }
+  if (asks_for("--version")) {
+    std::fputs(version_text().c_str(), stdout);
+    return true;
+  }
+  return false;
+}
+
+int program(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (answer_without_mpi(arguments)) return 0;
+  const comm::MpiEnvironment mpi(argc, argv);
+  const auto world = comm::make_communicator(comm::Backend::mpi);
+  return run_rank(kProgram, world->rank(), [&] { return train_program(arguments, *world); });
+}
+
+}  // namespace
+}  // namespace vsr::launch
+
+int main(int argc, char** argv) {
+  return vsr::launch::run_program(vsr::launch::kProgram,
+                                  [&] { return vsr::launch::program(argc, argv); });
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/train/train_loop.hpp"
+
+#include <chrono>
+#include <limits>
+
+#include "comm/error.hpp"
+#include "fmt/format.h"
+#include "runtime/train/leaf_batch.hpp"
+#include "runtime/train/validation.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+class Loop {
+ public:
+  Loop(TrainParts parts, const LoopOptions& options, Progress progress)
+      : p_(std::move(parts)), options_(options), progress_(progress) {}
+
+  ExitCode run();
+
+ private:
+  optim::StepReport step();
+  void compute_leaf(int leaf, StepTimes& times);
+  void validate_now();
+  bool save_now();
+  bool is_due(std::int64_t frequency) const {
+    return frequency > 0 && progress_.iteration % frequency == 0;
+  }
+  bool is_finished() const { return progress_.iteration >= options_.total_iter; }
+  ExitCode finish(bool is_stopped);
+
+  TrainParts p_;
+  LoopOptions options_;
+  Progress progress_;
+  std::int64_t saved_iteration_ = -1;
+  std::int64_t validated_iteration_ = -1;
+  std::string save_failure_;
+};
+
+ExitCode Loop::run() {
+  saved_iteration_ =
+      progress_.iteration;  // what was resumed is on disk; a fresh start saves at the end
+  if (progress_.iteration == 0) saved_iteration_ = -1;
+  while (!is_finished()) {
+    const optim::StepReport report = step();
+    if (is_due(options_.val_freq)) validate_now();
+    if (is_due(options_.save_freq) || (report.requests & kRequestCheckpoint) != 0) save_now();
+    if ((report.requests & kRequestStop) != 0 && !is_finished()) return finish(true);
+  }
+  return finish(false);
+}
+
+/// micro-batch → FP16 forward → scaled backward → flat gradients → (reduce to owners → agree →
+/// unscale + clip → FP32 shard step → publish → replicas): the optimizer does what stands in
+/// brackets.
+optim::StepReport Loop::step() {
+  const Clock::time_point start = Clock::now();
+  const std::int64_t sent_before = p_.world.sent_bytes();
+  const double lr = options_.schedule(p_.optimizer.state().applied_steps);
+  StepTimes times;
+
+  p_.optimizer.set_lr(lr);
+  p_.optimizer.zero_grad();
+  for (const int leaf : p_.optimizer.my_leaves()) compute_leaf(leaf, times);
+  if (options_.clip_grad > 0) p_.optimizer.clip_fp32_grads(options_.clip_grad);
+  p_.optimizer.request(p_.signals.take());
+  optim::StepReport report = p_.optimizer.step();
+
+  ++progress_.iteration;
+  times.comm_ms = report.reduce_ms + report.agree_ms + report.publish_ms;
+  times.compute_ms = ms_since(start) - times.data_ms - times.comm_ms;
+  p_.report.iteration(progress_, report, lr, times, p_.world.sent_bytes() - sent_before);
+  return report;
+}
+
+void Loop::compute_leaf(int leaf, StepTimes& times) {
+  const Clock::time_point start = Clock::now();
+  const LeafBatch batch = fetch_leaf(p_.data, p_.sampler, progress_.iteration, leaf);
+  times.data_ms += ms_since(start);
+
+  torch::Tensor loss = p_.loss(p_.net.forward(batch.lr), batch.gt);
+  if (options_.force_overflow == std::pair(progress_.iteration + 1, leaf))
+    loss = loss * std::numeric_limits<float>::infinity();
+  p_.optimizer.backward(loss);
+}
+
+void Loop::validate_now() {
+  if (p_.data.held_out_count() == 0 || validated_iteration_ == progress_.iteration) return;
+  p_.net.eval();
+  const std::filesystem::path folder =
+      p_.run_folder / "val" / fmt::format("{:08d}", progress_.iteration);
+  const ValidationResult result = validate(
+      p_.data, p_.world, [&](const torch::Tensor& x) { return p_.net.forward(x); }, folder);
+  p_.net.train();
+  progress_.psnr_y = result.mean.psnr_y;
+  progress_.bicubic_psnr_y = result.mean.bicubic_psnr_y;
+  progress_.is_validated = true;
+  validated_iteration_ = progress_.iteration;
+  p_.report.validation(progress_, result);
+}
+
+/// A checkpoint that fails costs a warning, not the run: the next one tries again.
+bool Loop::save_now() {
+  if (saved_iteration_ == progress_.iteration) return true;
+  const Clock::time_point start = Clock::now();
+  try {
+    const std::filesystem::path folder = p_.store.save(
+        take_snapshot(p_.optimizer, p_.net.named_buffers(), progress_, p_.configuration));
+    saved_iteration_ = progress_.iteration;
+    p_.report.checkpoint(progress_, folder, ms_since(start) / 1000);
+    p_.store.prune(options_.keep);
+    return true;
+  } catch (const AgreedError& error) {
+    if (error.exit_code() != ExitCode::io) throw;
+    save_failure_ = error.what();
+    p_.report.warning(fmt::format("checkpoint of iteration {} failed, training goes on: {}",
+                                  progress_.iteration, save_failure_));
+    return saved_iteration_ == progress_.iteration;
+  }
+}
+
+ExitCode Loop::finish(bool is_stopped) {
+  if (!is_stopped) validate_now();
+  if (!save_now()) {
+    const std::filesystem::path newest = p_.store.newest_valid();
+    throw AgreedError(
+        ExitCode::io,
+        fmt::format("the final state could not be saved: {}; newest valid checkpoint: {}",
+                    save_failure_, newest.empty() ? "none" : newest.string()),
+        0);
+  }
+  const std::string masters = p_.optimizer.masters_hash();
+  if (is_stopped)
+    p_.report.message(fmt::format(
+        "stopped on request after iteration {}; continue with --resume auto", progress_.iteration));
+  p_.report.end(progress_, p_.optimizer.state(), masters);
+  return is_stopped ? ExitCode::stopped : ExitCode::ok;
+}
+
+}  // namespace
+
+ExitCode train(TrainParts parts, const LoopOptions& options, Progress progress) {
+  return Loop(std::move(parts), options, progress).run();
+}
+
+}  // namespace vsr::runtime
