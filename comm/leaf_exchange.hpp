@@ -49,6 +49,9 @@ class LeafExchange {
   void release();
 
  private:
+  void count_shared();
+  void send_segment(std::size_t segment);
+
   Communicator& world_;
   PeerBuffer& gradients_;
   std::vector<SegmentPlace> segments_;
@@ -74,6 +77,8 @@ class ShardPublisher {
   void publish();
 
  private:
+  void send_segment(std::size_t segment);
+
   Communicator& world_;
   PeerBuffer& replica_;
   std::vector<SegmentPlace> segments_;
