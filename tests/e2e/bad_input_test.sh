@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Bad input: one clear message, the documented exit code, nothing lost.
+source "$(dirname "$0")/lib.sh"
+clip=$work/clip.mp4
+small_clip "$clip"
+
+# expect CODE TEXT OUT ARGUMENTS…: on 2 ranks, exit code CODE, exactly one line of error, holding TEXT (an
+# extended regular expression); the folder OUT, where given, must not appear.
+expect() {
+  local code=$1 text=$2 out=$3
+  shift 3
+  run_ranks 2 "$@"
+  [[ $rc == "$code" ]] || { cat "$work/output.txt"; fail "exit code $rc, expected $code: $*"; }
+  local lines
+  lines=$(grep -c 'error: ' "$work/output.txt") || true
+  [[ $lines == 1 ]] || { cat "$work/output.txt"; fail "$lines lines of error, expected 1: $*"; }
+  grep -E 'error: ' "$work/output.txt" | grep -qE "$text" || { cat "$work/output.txt"; fail "no «$text»: $*"; }
+  [[ -z $out || ! -e $out ]] || fail "$out was created: $*"
+  printf 'ok %s: %s\n' "$code" "$(grep -E 'error: ' "$work/output.txt" | head -n 1)"
+}
+run=("${small_run[@]}")
+new=$work/new
+
+expect 64 "did you mean --gt-size" "$new" --train "$clip" --out "$new" --gt-sise 32
+expect 64 "train" "$new" --out "$new" "${run[@]}"
+expect 65 "missing.mp4" "$new" --train "$work/missing.mp4" --out "$new" "${run[@]}"
+echo "this is no video" >"$work/text.mp4"
+expect 65 "text.mp4" "$new" --train "$work/text.mp4" --out "$new" "${run[@]}"
+"$VSR_BIN/vsr" testclip "$work/short.mp4" --frames 2 --height 96 --width 128 >/dev/null
+expect 65 "short.mp4.*2 frames" "$new" --train "$work/short.mp4" --out "$new" "${run[@]}"
+expect 65 "clip.mp4.*(gt-size|crop)" "$new" --train "$clip" --out "$new" "${run[@]}" --gt-size 200
+mkdir "$work/empty"
+expect 65 "empty" "$new" --train "$work/empty" --out "$new" "${run[@]}"
+
+# An output folder that cannot be made: a file stands in the way (root may write everywhere else).
+touch "$work/file"
+expect 74 "file" "" --train "$clip" --out "$work/file/run" "${run[@]}"
+# A full one.
+if [[ $(id -u) == 0 ]] && mkdir "$work/full" && mount -t tmpfs -o size=64k tmpfs "$work/full" 2>/dev/null; then
+  trap 'umount "$work/full"; rm -rf "$work"' EXIT
+  head -c 60k /dev/zero >"$work/full/filler" 2>/dev/null || true
+  expect 74 "space" "" --train "$clip" --out "$work/full/run" "${run[@]}"
+else
+  echo "skipped: a full output folder (no right to mount a small file system here)"
+fi
+
+# A folder that holds a run.
+train 1 --train "$clip" --out "$work/run" "${run[@]}"
+before=$(find "$work/run" -type f -exec md5sum {} + | sort)
+expect 78 "run.*--resume" "" --train "$clip" --out "$work/run" "${run[@]}"
+[[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "the refused run changed files"
+# A checkpoint of another network, and other options.
+expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "${run[@]}" --channels 12
+expect 78 "batch" "" --train "$clip" --out "$work/run" --resume auto "${run[@]}" --batch 2
+# Nothing to resume where there must be something.
+expect 65 "checkpoint" "" --train "$clip" --out "$new" --resume must "${run[@]}"
+
+# A truncated checkpoint: the newest is set aside and the one before taken; only bad ones: 65.
+shard=$(ls "$work"/run/ckpt/step_00000040/shard_*.h5)
+truncate -s -1000 "$shard"
+train 1 --train "$clip" --out "$work/run" --resume auto "${run[@]}"
+grep -q "step_00000040.*corrupt\|corrupt.*step_00000040\|set aside" "$work/output.txt" || { cat "$work/output.txt"; fail "no word of the bad checkpoint"; }
+grep -q "iteration 30" "$work/output.txt" || { cat "$work/output.txt"; fail "did not fall back to iteration 30"; }
+for shard in "$work"/run/ckpt/step_*/shard_*.h5; do truncate -s 100 "$shard"; done
+expect 65 "step_000000" "" --train "$clip" --out "$work/run" --resume auto "${run[@]}"

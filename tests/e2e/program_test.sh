@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What a user meets around a run: help, version, plan, files of a run, requests by signal, upscaling.
+source "$(dirname "$0")/lib.sh"
+clip=$work/clip.mp4
+small_clip "$clip"
+train=$VSR_BIN/vsr_dist_train
+
+"$train" --help | grep -q -- "--gt-size" || fail "--help lacks an option"
+"$train" --version | grep -q "LibTorch" || fail "--version lacks LibTorch"
+"$VSR_BIN/vsr" --help | grep -q upscale || fail "vsr --help lacks upscale"
+rc=0
+"$VSR_BIN/vsr" upscal 2>"$work/err" || rc=$?
+[[ $rc == 64 ]] && grep -q "did you mean upscale" "$work/err" || fail "misspelt command: $rc $(cat "$work/err")"
+
+# The plan creates nothing.
+run_ranks 2 --train "$clip" --out "$work/plan" --dry-run "${small_run[@]}"
+[[ $rc == 0 && ! -e $work/plan ]] || fail "--dry-run: exit $rc, or it left a folder"
+grep -qiE "memory" "$work/output.txt" && grep -qiE "learning rate" "$work/output.txt" || { cat "$work/output.txt"; fail "the plan lacks lines"; }
+
+# A run leaves what the documents say.
+train 2 --train "$clip" --out "$work/run" "${small_run[@]}"
+for file in config.ini env.txt train.log metrics.jsonl ckpt/LATEST ckpt/step_00000040/MANIFEST.json \
+  ckpt/step_00000040/global.h5 val/00000040/clip.csv val/00000040/clip_strip.png; do
+  [[ -s $work/run/$file ]] || fail "the run left no $file"
+done
+[[ ! -e $work/run/LOCK ]] || fail "the run left its LOCK"
+for type in start iter val ckpt end; do
+  grep -q "\"type\":\"$type\"" "$work/run/metrics.jsonl" || fail "no record «$type» in metrics.jsonl"
+done
+tail -n 1 "$work/output.txt" | grep -qE '^held-out PSNR-Y [0-9.]+ dB, bicubic [0-9.]+ dB, gain [+-][0-9.]+ dB$' ||
+  { cat "$work/output.txt"; fail "the last line is not the result"; }
+first=$(masters)
+
+# Its own configuration gives the same run again.
+train 1 --config "$work/run/config.ini" --out "$work/again"
+[[ $(masters) == "$first" ]] || fail "config.ini does not give the same run"
+
+# USR1: a checkpoint, exit code 85, and a run that goes on to the same end.
+timeout 300 $VSR_MPIRUN -np 2 "$train" --train "$clip" --out "$work/stopped" "${small_run[@]}" >"$work/stopped.txt" 2>&1 &
+job=$!
+until grep -q '"iter":5,' "$work/stopped/metrics.jsonl" 2>/dev/null; do
+  kill -0 "$job" || { cat "$work/stopped.txt"; fail "the run ended early"; }
+  sleep 0.005
+done
+rank_pid=$(grep -oE 'pid[": =]+[0-9]+' "$work/stopped/LOCK" | grep -oE '[0-9]+')
+kill -USR1 "$rank_pid"
+rc=0
+wait "$job" || rc=$?
+[[ $rc == 85 ]] || { cat "$work/stopped.txt"; fail "exit code $rc after USR1, expected 85"; }
+train 3 --train "$clip" --out "$work/stopped" --resume auto "${small_run[@]}"
+[[ $(masters) == "$first" ]] || fail "masters differ after a stop by USR1"
+
+# The trained network on a clip of one's own: as many frames, four times the size.
+"$VSR_BIN/vsr" testclip "$work/low.mp4" --frames 7 --height 36 --width 44 >/dev/null
+"$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/frames" | grep -q "7 frames" || fail "upscale"
+[[ $(ls "$work/frames" | wc -l) == 7 ]] || fail "upscale wrote $(ls "$work/frames")"
+file=$(ls "$work"/frames/*.png | head -n 1)
+size=$(od -An -t u1 -j 16 -N 8 "$file" | tr -s ' ')
+[[ $size == " 0 0 0 176 0 0 0 144" ]] || fail "upscaled size is$size"
+"$VSR_BIN/vsr" upscale "$work/run/ckpt/step_00000040" "$work/low.mp4" "$work/high.mp4" >/dev/null
+[[ -s $work/high.mp4 ]] || fail "no mp4"
