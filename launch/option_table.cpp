@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows. Whoever adds an option adds a field to TrainOptions and a row here, and nothing else.
+#include "launch/option_table.hpp"
+
+#include <algorithm>
+
+#include "launch/option_values.hpp"
+
+namespace vsr::launch {
+namespace {
+
+using Values = std::span<const std::string>;
+using Lines = std::vector<std::string>;
+
+const Lines kModels{"espcn", "vespcn"};
+const Lines kLosses{"charbonnier", "l1", "mse"};
+
+bool positive(double v) {
+  return v > 0;
+}
+bool not_negative(double v) {
+  return v >= 0;
+}
+bool below_one(double v) {
+  return v >= 0 && v < 1;
+}
+
+const std::string& non_empty(const std::string& text, const char* what) {
+  if (text.empty()) throw BadValue{text, what};
+  return text;
+}
+
+bool is_set_name(std::string_view text) {
+  const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
+}
+
+void add_validation_paths(TrainOptions& o, Values values) {
+  const auto equals = values[0].find('=');
+  const auto name = values[0].substr(0, equals);
+  if (equals == std::string::npos || !is_set_name(name) || equals + 1 == values[0].size())
+    throw BadValue{values[0], "NAME=PATH with a NAME of letters, digits, '_' and '-'"};
+  auto set = std::find_if(o.val.begin(), o.val.end(), [&](auto& s) { return s.name == name; });
+  if (set == o.val.end()) set = o.val.insert(o.val.end(), {name, {}});
+  set->paths.push_back(values[0].substr(equals + 1));
+  for (const auto& path : values.subspan(1)) {
+    if (const auto at = path.find('='); at != std::string::npos && is_set_name(path.substr(0, at)))
+      throw BadValue{path, "another path of " + name +
+                               "; a further set needs its own --val, and a "
+                               "path with '=' a leading ./"};
+    set->paths.push_back(non_empty(path, "a path"));
+  }
+}
+
+std::string one_of(const std::string& text, const Lines& names) {
+  if (std::find(names.begin(), names.end(), text) == names.end()) throw_bad_choice(text, names);
+  return text;
+}
+
+std::array<double, 2> two_betas(Values values) {
+  std::string joined;
+  for (const auto& value : values) {
+    if (!joined.empty()) joined += ' ';
+    joined += value;
+  }
+  const auto blank = joined.find(' ');
+  const char* expected = "two numbers from 0 to below 1, for example 0.9 0.99";
+  if (blank == std::string::npos) throw BadValue{joined, expected};
+  try {
+    return {real_number(joined.substr(0, blank), expected, below_one),
+            real_number(joined.substr(blank + 1), expected, below_one)};
+  } catch (const BadValue&) {
+    throw BadValue{joined, expected};
+  }
+}
+
+LossScale loss_scale(const std::string& text) {
+  if (text == "dynamic") return {};
+  return {false, real_number(text, "dynamic or a number above 0", positive)};
+}
+
+Resume resume(const std::string& text) {
+  if (text == "never") return {ResumeMode::never, {}};
+  if (text == "auto") return {ResumeMode::automatic, {}};
+  if (text == "must") return {ResumeMode::must, {}};
+  return {ResumeMode::path, non_empty(text, "never, auto, must or the path of a checkpoint")};
+}
+
+ForcedOverflow forced_overflow(const std::string& text) {
+  const auto colon = text.find(':');
+  if (colon == std::string::npos) throw BadValue{text, "ITER:LEAF"};
+  return {whole_number<std::int64_t>(text.substr(0, colon), 1),
+          whole_number<int>(text.substr(colon + 1), 0)};
+}
+
+OptionRow row(OptionGroup group, std::string name, std::string value_name, std::string description,
+              std::function<void(TrainOptions&, const std::string&)> set,
+              std::function<std::string(const TrainOptions&)> get, std::string default_text = "") {
+  OptionRow r{std::move(name), group, std::move(value_name), std::move(description),
+              std::move(default_text)};
+  r.set = [set = std::move(set)](TrainOptions& o, Values values) { set(o, values[0]); };
+  r.get = [get = std::move(get)](const TrainOptions& o) { return Lines{get(o)}; };
+  return r;
+}
+
+/// A flag: no value on the command line, true or false in a file, written only when set.
+OptionRow flag(OptionGroup group, std::string name, std::string description, bool in_file,
+               bool TrainOptions::*member, bool when_given) {
+  OptionRow r{std::move(name), group, "", std::move(description), ""};
+  r.in_file = in_file;
+  r.set = [=](TrainOptions& o, Values values) {
+    const auto text = values.empty() ? std::string("true") : values[0];
+    if (text != "true" && text != "false") throw BadValue{text, "true or false"};
+    o.*member = text == "true" ? when_given : !when_given;
+  };
+  r.get = [=](const TrainOptions& o) {
+    return in_file && o.*member == when_given ? Lines{"true"} : Lines{};
+  };
+  return r;
+}
+
+/// A whole number kept in `member`.
+template <class T>
+OptionRow whole(OptionGroup group, std::string name, std::string value_name,
+                std::string description, T TrainOptions::*member, T low,
+                T high = std::numeric_limits<T>::max(), std::string default_text = "") {
+  return row(
+      group, std::move(name), std::move(value_name), std::move(description),
+      [=](TrainOptions& o, const std::string& v) { o.*member = whole_number<T>(v, low, high); },
+      [=](const TrainOptions& o) { return std::to_string(o.*member); }, std::move(default_text));
+}
+
+OptionRow real(OptionGroup group, std::string name, std::string description,
+               double TrainOptions::*member, const char* expected, bool (*accepts)(double)) {
+  return row(
+      group, std::move(name), "NUMBER", std::move(description),
+      [=](TrainOptions& o, const std::string& v) { o.*member = real_number(v, expected, accepts); },
+      [=](const TrainOptions& o) { return number_text(o.*member); });
+}
+
+template <class Enum, std::size_t N>
+OptionRow choices(OptionGroup group, std::string name, std::string description,
+                  Enum TrainOptions::*member, const Names<Enum, N>& names) {
+  std::string value_name;
+  for (const auto& entry : names)
+    value_name += fmt::format("{}{}", value_name.empty() ? "" : "|", entry.second);
+  return row(
+      group, std::move(name), std::move(value_name), std::move(description),
+      [=](TrainOptions& o, const std::string& v) { o.*member = choice(v, names); },
+      [=](const TrainOptions& o) { return std::string(spelling(o.*member, names)); });
+}
+
+void add_data_rows(std::vector<OptionRow>& t) {
+  constexpr auto g = OptionGroup::data;
+  OptionRow train{"train", g,    "PATH...", "clips, and folders of clips, to train on (required)",
+                  "",      true, true};
+  train.set = [](TrainOptions& o, Values values) {
+    for (const auto& path : values) o.train.push_back(non_empty(path, "a path"));
+  };
+  train.get = [](const TrainOptions& o) { return o.train; };
+  t.push_back(std::move(train));
+  OptionRow val{"val",
+                g,
+                "NAME=PATH...",
+                "held-out clips, scored together under NAME; repeatable",
+                "last 20 % of each training clip",
+                true,
+                true};
+  val.set = add_validation_paths;
+  val.get = [](const TrainOptions& o) {
+    Lines lines;
+    for (const auto& set : o.val)
+      for (const auto& path : set.paths) lines.push_back(set.name + "=" + path);
+    return lines;
+  };
+  t.push_back(std::move(val));
+  t.push_back(row(
+      g, "scale", "2|3|4", "factor between low and high resolution",
+      [](TrainOptions& o, const std::string& v) {
+        o.scale = std::stoi(one_of(v, {"2", "3", "4"}));
+      },
+      [](const TrainOptions& o) { return std::to_string(o.scale); }));
+  t.push_back(row(
+      g, "num-frame", "N", "frames the network sees at once; odd",
+      [](TrainOptions& o, const std::string& v) {
+        const char* expected = "an odd whole number from 1 to 31";
+        int frames = 0;
+        try {
+          frames = whole_number<int>(v, 1, 31);
+        } catch (const BadValue&) {
+        }
+        if (frames % 2 == 0) throw BadValue{v, expected};
+        o.num_frame = frames;
+      },
+      [](const TrainOptions& o) { return std::to_string(o.num_frame); }, "3, or 1 for espcn"));
+  t.push_back(whole(g, "gt-size", "PIXELS",
+                    "side of the high-resolution crops; a multiple of --scale",
+                    &TrainOptions::gt_size, 16, 4096));
+  t.push_back(flag(g, "no-augment", "crops as they are: no flips, no transposition", true,
+                   &TrainOptions::augment, false));
+  t.push_back(whole<std::int64_t>(g, "cache-mib", "MIB",
+                                  "decoded frames kept in memory, MiB per rank",
+                                  &TrainOptions::cache_mib, 0, 1 << 24));
+}
+
+void add_network_rows(std::vector<OptionRow>& t) {
+  constexpr auto g = OptionGroup::network;
+  t.push_back(row(
+      g, "model", "NAME", "network: espcn (one frame), vespcn (early fusion of several)",
+      [](TrainOptions& o, const std::string& v) { o.model = one_of(v, kModels); },
+      [](const TrainOptions& o) { return o.model; }));
+  t.push_back(whole(g, "channels", "N", "width of the network; 0: its own default",
+                    &TrainOptions::channels, 0, 4096));
+  t.push_back(whole(g, "blocks", "N", "depth of the network; 0: its own default",
+                    &TrainOptions::blocks, 0, 1024));
+}
+
+void add_training_rows(std::vector<OptionRow>& t) {
+  constexpr auto g = OptionGroup::training;
+  t.push_back(whole(g, "batch", "SAMPLES", "samples in a leaf, the unit of every sum",
+                    &TrainOptions::batch, 1, 65536));
+  t.push_back(whole(g, "leaves", "N", "leaves in a step, over all ranks; sums are exact up to 8192",
+                    &TrainOptions::leaves, 1, 8192));
+  t.push_back(whole<std::int64_t>(g, "total-iter", "ITERATIONS",
+                                  "length of the run, skipped steps included",
+                                  &TrainOptions::total_iter, 1));
+  t.push_back(real(g, "lr", "learning rate, the highest of the schedule", &TrainOptions::lr,
+                   "a number above 0", positive));
+  t.push_back(real(g, "weight-decay", "of Adam, added to the gradient", &TrainOptions::weight_decay,
+                   "a number of at least 0", not_negative));
+  OptionRow betas{"betas",    g,     "B1 B2", "of Adam, decay of its two averages",
+                  "0.9 0.99", false, true};
+  betas.set = [](TrainOptions& o, Values values) { o.betas = two_betas(values); };
+  betas.get = [](const TrainOptions& o) {
+    return Lines{number_text(o.betas[0]) + " " + number_text(o.betas[1])};
+  };
+  t.push_back(std::move(betas));
+  t.push_back(row(
+      g, "loss", "NAME", "charbonnier, l1 or mse; mean over a leaf",
+      [](TrainOptions& o, const std::string& v) { o.loss = one_of(v, kLosses); },
+      [](const TrainOptions& o) { return o.loss; }));
+  t.push_back(real(g, "clip-grad", "largest 2-norm of the gradient; 0: off",
+                   &TrainOptions::clip_grad, "a number of at least 0", not_negative));
+  t.push_back(choices(g, "scheduler", "curve of the learning rate over the applied steps",
+                      &TrainOptions::scheduler, kSchedulers));
+  t.push_back(real(g, "eta-min", "learning rate at the end of cosine", &TrainOptions::eta_min,
+                   "a number of at least 0", not_negative));
+  t.push_back(whole<std::int64_t>(g, "warmup-iter", "STEPS",
+                                  "linear warm-up of the learning rate, applied steps",
+                                  &TrainOptions::warmup_iter, 0));
+  t.push_back(whole<std::uint64_t>(g, "seed", "N", "of shuffle, crops and first weights",
+                                   &TrainOptions::seed, 0));
+}
+
+void add_communication_rows(std::vector<OptionRow>& t) {
+  constexpr auto g = OptionGroup::communication;
+  t.push_back(choices(g, "precision", "of the replicas; masters are FP32 always",
+                      &TrainOptions::precision, kPrecisions));
+  t.push_back(row(
+      g, "loss-scale", "dynamic|NUMBER",
+      "dynamic: from 65536, doubled after 2000 clean steps, halved on overflow",
+      [](TrainOptions& o, const std::string& v) { o.loss_scale = loss_scale(v); },
+      [](const TrainOptions& o) { return to_string(o.loss_scale); }));
+  t.push_back(choices(g, "reduction", "exact: the same bits on any number of ranks",
+                      &TrainOptions::reduction, kReductions));
+  t.push_back(choices(g, "backend", "auto: nccl where every rank has its own GPU, else mpi",
+                      &TrainOptions::backend, kBackends));
+  t.push_back(
+      whole(g, "threads", "N", "threads per rank, on CPUs", &TrainOptions::threads, 1, 1024));
+}
+
+void add_output_rows(std::vector<OptionRow>& t) {
+  constexpr auto g = OptionGroup::output;
+  t.push_back(row(
+      g, "out", "FOLDER", "folder of the run",
+      [](TrainOptions& o, const std::string& v) { o.out = non_empty(v, "a folder"); },
+      [](const TrainOptions& o) { return o.out; }, "runs/MODEL"));
+  t.push_back(whole<std::int64_t>(g, "save-freq", "ITERATIONS",
+                                  "between checkpoints; 0: only at the end",
+                                  &TrainOptions::save_freq, 0));
+  t.push_back(whole<std::int64_t>(g, "val-freq", "ITERATIONS",
+                                  "between validations; 0: only at the end",
+                                  &TrainOptions::val_freq, 0));
+  t.push_back(whole<std::int64_t>(g, "print-freq", "ITERATIONS", "between lines of the log",
+                                  &TrainOptions::print_freq, 1));
+  t.push_back(
+      whole(g, "keep", "N", "checkpoints kept besides the best", &TrainOptions::keep, 1, 1 << 20));
+  t.push_back(row(
+      g, "resume", "never|auto|must|PATH",
+      "auto: go on where there is a checkpoint; must: fail where there is none",
+      [](TrainOptions& o, const std::string& v) { o.resume = resume(v); },
+      [](const TrainOptions& o) { return to_string(o.resume); }));
+}
+
+void add_other_rows(std::vector<OptionRow>& t) {
+  constexpr auto g = OptionGroup::other;
+  OptionRow config{"config", g, "FILE", "lines of option = value; options given here win", ""};
+  config.in_file = false;
+  config.set = [](TrainOptions& o, Values v) { o.config = non_empty(v[0], "a file"); };
+  config.get = [](const TrainOptions&) { return Lines{}; };
+  t.push_back(std::move(config));
+  t.push_back(flag(g, "dry-run", "print the plan and end", false, &TrainOptions::dry_run, true));
+  t.push_back(flag(g, "version", "print commit, compiler and libraries, and end", false,
+                   &TrainOptions::version, true));
+  t.push_back(flag(g, "help", "print this text and end", false, &TrainOptions::help, true));
+  OptionRow force{"force-overflow-at", OptionGroup::hidden, "ITER:LEAF",
+                  "infinity in a gradient, for tests", ""};
+  force.set = [](TrainOptions& o, Values v) { o.force_overflow_at = forced_overflow(v[0]); };
+  force.get = [](const TrainOptions& o) {
+    if (!o.force_overflow_at) return Lines{};
+    return Lines{fmt::format("{}:{}", o.force_overflow_at->iter, o.force_overflow_at->leaf)};
+  };
+  t.push_back(std::move(force));
+}
+
+std::vector<OptionRow> make_table() {
+  std::vector<OptionRow> table;
+  add_data_rows(table);
+  add_network_rows(table);
+  add_training_rows(table);
+  add_communication_rows(table);
+  add_output_rows(table);
+  add_other_rows(table);
+  return table;
+}
+
+}  // namespace
+
+const std::vector<OptionRow>& option_table() {
+  static const std::vector<OptionRow> table = make_table();
+  return table;
+}
+
+const OptionRow* find_option(std::string_view name) {
+  for (const auto& candidate : option_table())
+    if (candidate.name == name) return &candidate;
+  return nullptr;
+}
+
+std::vector<std::string> visible_option_names() {
+  std::vector<std::string> names;
+  for (const auto& candidate : option_table())
+    if (candidate.group != OptionGroup::hidden) names.push_back(candidate.name);
+  return names;
+}
+
+}  // namespace vsr::launch

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/error.hpp"
+#include "runtime/log/format.hpp"
+
+namespace vsr::launch {
+namespace {
+
+using runtime::format_bytes;
+using runtime::format_count;
+
+void add(std::string& text, const char* name, const std::string& value) {
+  text += fmt::format("{:<16} {}\n", name, value);
+}
+
+std::string leaves_text(const PlanNumbers& n) {
+  const int low = n.leaves / n.world;
+  const int extra = n.leaves % n.world;
+  const auto range = extra == 0 ? std::to_string(low) : fmt::format("{} to {}", low, low + 1);
+  return fmt::format("{} per step of {} samples, {} per rank on {} ranks", n.leaves, n.batch, range,
+                     n.world);
+}
+
+std::string learning_rates(const PlanNumbers& n) {
+  std::vector<std::int64_t> steps{0};
+  if (n.warmup_iter > 0) steps.push_back(n.warmup_iter - 1);
+  for (const int quarter : {1, 2, 3}) steps.push_back(n.total_iter * quarter / 4);
+  steps.push_back(n.total_iter - 1);
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  std::string text;
+  for (const auto step : steps)
+    text +=
+        fmt::format("{}{:.2e} at step {}", text.empty() ? "" : ", ", n.learning_rate(step), step);
+  return text;
+}
+
+std::string held_out_text(const PlanNumbers& n) {
+  std::int64_t total = 0;
+  std::string sets;
+  for (const auto& set : n.held_out) {
+    total += set.frames;
+    sets += fmt::format("{}{} {}", sets.empty() ? "" : ", ", set.name, format_count(set.frames));
+  }
+  return sets.empty()
+             ? "none"
+             : fmt::format("{} frames, in no training window ({})", format_count(total), sets);
+}
+
+}  // namespace
+
+std::int64_t state_bytes_per_rank(const PlanNumbers& n) {
+  VSR_CHECK(n.world >= 1, "the number of ranks must be positive");
+  const std::int64_t sharded = n.leaves > n.world ? 20 : 16;
+  return n.parameters * 4 + (n.parameters * sharded + n.world - 1) / n.world;
+}
+
+std::int64_t checkpoint_bytes(const PlanNumbers& n) {
+  return n.parameters * 12;
+}
+
+std::string plan_text(const PlanNumbers& n) {
+  VSR_CHECK(n.world >= 1, "the number of ranks must be positive");
+  VSR_CHECK(n.leaves >= 1 && n.batch >= 1, "leaves and batch must be positive");
+  VSR_CHECK(n.samples >= 1, "an epoch must hold a sample");
+  VSR_CHECK(n.total_iter >= 1, "the run must have an iteration");
+  VSR_CHECK(static_cast<bool>(n.learning_rate), "the schedule must be given");
+  const auto per_step = static_cast<std::int64_t>(n.leaves) * n.batch;
+  const auto per_epoch = static_cast<double>(n.samples) / static_cast<double>(per_step);
+  std::string text;
+  add(text, "network",
+      fmt::format("{}, {} parameters, {}", n.model, format_count(n.parameters), n.precision));
+  add(text, "data",
+      fmt::format("{} samples per epoch from {} clips", format_count(n.samples),
+                  format_count(n.clips)));
+  add(text, "held out", held_out_text(n));
+  add(text, "leaves", leaves_text(n));
+  if (n.leaves < n.world)
+    add(text, "warning",
+        fmt::format("{} of {} ranks have no leaf and idle; use --leaves {} or fewer ranks",
+                    n.world - n.leaves, n.world, n.world));
+  add(text, "reduction", n.reduction);
+  add(text, "iterations",
+      fmt::format("{}, {:.2f} per epoch, {:.2f} epochs", format_count(n.total_iter), per_epoch,
+                  static_cast<double>(n.total_iter) / per_epoch));
+  add(text, "learning rate", learning_rates(n));
+  add(text, "memory per rank",
+      fmt::format("{} for parameters, gradients and optimizer, without activations and frames",
+                  format_bytes(state_bytes_per_rank(n))));
+  add(text, "checkpoint", format_bytes(checkpoint_bytes(n)));
+  return text;
+}
+
+}  // namespace vsr::launch
