@@ -31,8 +31,9 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   std::size_t best_distance = 0;
   for (const auto& candidate : candidates) {
     const auto distance = edit_distance(name, candidate);
-    const auto allowed = std::max<std::size_t>(1, std::max(name.size(), candidate.size()) / 3);
-    if (distance <= allowed && (best.empty() || distance < best_distance)) {
+    const auto longer = std::max(name.size(), candidate.size());
+    const auto allowed = std::max<std::size_t>(1, longer / 3);
+    if (distance <= allowed && distance < longer && (best.empty() || distance < best_distance)) {
       best = candidate;
       best_distance = distance;
     }

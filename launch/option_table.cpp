@@ -59,7 +59,10 @@ std::string one_of(const std::string& text, const Lines& names) {
 
 std::array<double, 2> two_betas(Values values) {
   std::string joined;
-  for (const auto& value : values) joined += (joined.empty() ? "" : " ") + value;
+  for (const auto& value : values) {
+    if (!joined.empty()) joined += ' ';
+    joined += value;
+  }
   const auto blank = joined.find(' ');
   const char* expected = "two numbers from 0 to below 1, for example 0.9 0.99";
   if (blank == std::string::npos) throw BadValue{joined, expected};
@@ -140,7 +143,7 @@ OptionRow choices(OptionGroup group, std::string name, std::string description,
                   Enum TrainOptions::*member, const Names<Enum, N>& names) {
   std::string value_name;
   for (const auto& entry : names)
-    value_name += (value_name.empty() ? "" : "|") + std::string(entry.second);
+    value_name += fmt::format("{}{}", value_name.empty() ? "" : "|", entry.second);
   return row(
       group, std::move(name), std::move(value_name), std::move(description),
       [=](TrainOptions& o, const std::string& v) { o.*member = choice(v, names); },

@@ -30,9 +30,9 @@ struct OptionRow {
   bool repeatable = false;   ///< takes several values, and may be given several times
   bool several = false;      ///< takes several values
   bool in_file = true;       ///< allowed in a config file
-  std::function<void(TrainOptions&, std::span<const std::string>)> set;
+  std::function<void(TrainOptions&, std::span<const std::string>)> set{};
   /// One text per line of the config file; none: nothing to write.
-  std::function<std::vector<std::string>(const TrainOptions&)> get;
+  std::function<std::vector<std::string>(const TrainOptions&)> get{};
 };
 
 const std::vector<OptionRow>& option_table();

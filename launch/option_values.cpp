@@ -19,7 +19,7 @@ std::string number_text(double value) {
 void throw_bad_choice(const std::string& text, const std::vector<std::string>& names) {
   std::string expected = names.front();
   for (std::size_t i = 1; i < names.size(); ++i)
-    expected += (i + 1 == names.size() ? " or " : ", ") + names[i];
+    expected += fmt::format("{}{}", i + 1 == names.size() ? " or " : ", ", names[i]);
   const auto nearest = nearest_name(text, names);
   throw BadValue{text, nearest.empty() ? expected : expected + "; did you mean " + nearest + "?"};
 }

@@ -47,18 +47,36 @@ void add_to(po::options_description& description, const OptionRow& row) {
                        : fmt::format("unknown option {}; did you mean --{}?", name, nearest));
 }
 
+[[noreturn]] void no_value(const std::string& token) {
+  const auto* row = find_option(token.substr(std::min(token.find_first_not_of('-'), token.size())));
+  throw UsageError(
+      fmt::format("{}: got no value, expected {}", token, row ? row->value_name : "one"));
+}
+
 [[noreturn]] void syntax_error(const po::invalid_command_line_syntax& e) {
   const auto name = e.get_option_name();
-  const auto* row = find_option(name.substr(std::min(name.find_first_not_of('-'), name.size())));
   switch (e.kind()) {
     case po::invalid_syntax::missing_parameter:
     case po::invalid_syntax::empty_adjacent_parameter:
-      throw UsageError(
-          fmt::format("{}: got no value, expected {}", name, row ? row->value_name : "one"));
+      no_value(name);
     case po::invalid_syntax::extra_parameter:
       throw UsageError(fmt::format("{}: got a value, expected none", name));
     default:
       throw UsageError(fmt::format("{}; {}", e.what(), kSeeHelp));
+  }
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/// A misspelt option must not pass as the value of the one before it; negative numbers may.
+void refuse_options_as_values(const po::option& option) {
+  for (std::size_t i = 1; i < option.original_tokens.size(); ++i) {
+    const auto& token = option.original_tokens[i];
+    if (token.size() < 2 || token[0] != '-' || token[1] == '.' || is_digit(token[1])) continue;
+    if (!token.starts_with("--") || find_option(token.substr(2)) == nullptr) unknown_option(token);
+    no_value(option.original_tokens.front());
   }
 }
 
@@ -89,6 +107,7 @@ std::vector<GivenOption> cut_into_options(std::span<const std::string> arguments
       if (option.position_key >= 0)
         throw UsageError(
             fmt::format("got \"{}\" without an option before it; clips go behind --train", token));
+      refuse_options_as_values(option);
       const auto* row = find_option(option.string_key);
       if (!row->repeatable && !seen.insert(row->name).second)
         throw UsageError(fmt::format("--{} is given twice; keep one", row->name));
@@ -188,7 +207,7 @@ std::string train_help_text(int width) {
   std::ostringstream text;
   text << "Train a video super-resolution network on one or many ranks.\n\n"
           "  vsr_dist_train --train clip.mp4\n"
-          "  mpirun -np 4 vsr_dist_train --train clips/ --out runs/first --resume auto\n\n"
+          "  mpirun -np 4 vsr_dist_train --train clips/ --resume auto\n\n"
           "(=...) is the default.\n"
        << all;
   return text.str();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/log/console.hpp"
 #include "runtime/log/format.hpp"
@@ -26,6 +27,12 @@ std::string times_text(const StepTimes& times) {
                      times.data_ms, times.compute_ms, times.comm_ms);
 }
 
+/// Scales are powers of two in the usual case, and people know those by their digits.
+std::string scale_text(double scale) {
+  const bool whole = scale == std::floor(scale) && scale < 1e15;
+  return whole ? fmt::format("scale {:.0f}", scale) : fmt::format("scale {:g}", scale);
+}
+
 std::string bar(std::int64_t iter, std::int64_t total) {
   const auto done = total > 0 ? std::clamp<std::int64_t>(iter * kBarColumns / total, 0, kBarColumns)
                               : kBarColumns;
@@ -38,8 +45,8 @@ std::string iteration_text(const IterationLine& line, std::int64_t total_iter,
                            const std::optional<ValidationScore>& score) {
   auto text = fmt::format("iter {}/{}  loss {:.5f}", line.iter, total_iter, line.loss);
   if (score) text += "  " + score_text(*score);
-  return text + fmt::format("  lr {:.2e}  scale {:g}  skipped {}  {}  eta {}", line.lr,
-                            line.loss_scale, line.skipped, times_text(line.times),
+  return text + fmt::format("  lr {:.2e}  {}  skipped {}  {}  eta {}", line.lr,
+                            scale_text(line.loss_scale), line.skipped, times_text(line.times),
                             remaining_text(line, total_iter));
 }
 
@@ -54,7 +61,7 @@ std::string progress_text(const IterationLine& line, std::int64_t total_iter,
                             {fmt::format("loss {:.5f}", line.loss), 1}};
   if (score) fields.push_back({score_text(*score), 3});
   fields.push_back({fmt::format("lr {:.2e}", line.lr), 6});
-  fields.push_back({fmt::format("scale {:g}", line.loss_scale), 7});
+  fields.push_back({scale_text(line.loss_scale), 7});
   fields.push_back({fmt::format("skipped {}", line.skipped), 8});
   fields.push_back({times_text(line.times), 4});
   fields.push_back({"eta " + remaining_text(line, total_iter), 2});

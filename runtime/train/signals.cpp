@@ -51,7 +51,10 @@ void restore(std::size_t count) noexcept {
 
 SignalRequests::SignalRequests() {
   VSR_CHECK(!installed, "one SignalRequests at a time");
-  stop_asked = checkpoint_asked = interrupted_before = newest_signal = 0;
+  stop_asked = 0;
+  checkpoint_asked = 0;
+  interrupted_before = 0;
+  newest_signal = 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;

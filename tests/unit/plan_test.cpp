@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan and the version: exact texts.
+#include "launch/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "comm/error.hpp"
+#include "launch/version.hpp"
+#include "optim/schedule.hpp"
+
+namespace vsr::launch {
+namespace {
+
+PlanNumbers demo_numbers() {
+  PlanNumbers n;
+  n.model = "vespcn";
+  n.precision = "fp16";
+  n.reduction = "exact";
+  n.world = 2;
+  n.leaves = 8;
+  n.batch = 2;
+  n.clips = 1;
+  n.samples = 100;
+  n.total_iter = 1000;
+  n.parameters = 1 << 20;
+  n.held_out = {{"bigbuckbunny", 26}};
+  n.learning_rate = optim::Schedule{optim::ScheduleKind::cosine, 2e-4, 0, 0, 1000};
+  return n;
+}
+
+TEST(Plan, ExactText) {
+  EXPECT_EQ(plan_text(demo_numbers()),
+            "network          vespcn, 1 048 576 parameters, fp16\n"
+            "data             100 samples per epoch from 1 clips\n"
+            "held out         26 frames, in no training window (bigbuckbunny 26)\n"
+            "leaves           8 per step of 2 samples, 4 per rank on 2 ranks\n"
+            "reduction        exact\n"
+            "iterations       1 000, 6.25 per epoch, 160.00 epochs\n"
+            "learning rate    2.00e-04 at step 0, 1.71e-04 at step 250, 1.00e-04 at step 500, "
+            "2.93e-05 at step 750, 4.93e-10 at step 999\n"
+            "memory per rank  14.0 MiB for parameters, gradients and optimizer, without "
+            "activations and frames\n"
+            "checkpoint       12.0 MiB\n");
+}
+
+TEST(Plan, WarnsOfIdleRanksAndShowsWarmUp) {
+  auto n = demo_numbers();
+  n.world = 4;
+  n.leaves = 3;
+  n.warmup_iter = 100;
+  n.held_out = {};
+  n.learning_rate = optim::Schedule{optim::ScheduleKind::constant, 1e-3, 0, 100, 1000};
+  const auto text = plan_text(n);
+  for (const char* line :
+       {"\nleaves           3 per step of 2 samples, 0 to 1 per rank on 4 ranks\n",
+        "\nwarning          1 of 4 ranks have no leaf and idle; use --leaves 4 or fewer ranks\n",
+        "\nheld out         none\n",
+        "\nlearning rate    1.00e-05 at step 0, 1.00e-03 at step 99, 1.00e-03 at step 250, "
+        "1.00e-03 at step 500, 1.00e-03 at step 750, 1.00e-03 at step 999\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
+}
+
+TEST(Plan, MemoryByTheFormulas) {
+  auto n = demo_numbers();
+  n.parameters = 1000;
+  n.world = 1;
+  n.leaves = 1;
+  EXPECT_EQ(state_bytes_per_rank(n), 20000);  // 4 + 16
+  n.leaves = 2;
+  EXPECT_EQ(state_bytes_per_rank(n), 24000);  // 4 + 20
+  n.world = 4;
+  n.leaves = 4;
+  EXPECT_EQ(state_bytes_per_rank(n), 8000);  // 4 + 16/4
+  n.leaves = 8;
+  EXPECT_EQ(state_bytes_per_rank(n), 9000);  // 4 + 20/4
+  EXPECT_EQ(checkpoint_bytes(n), 12000);
+}
+
+TEST(Plan, RefusesWhatItCannotDivideBy) {
+  auto n = demo_numbers();
+  n.samples = 0;
+  EXPECT_THROW(plan_text(n), ArgumentError);
+  n = demo_numbers();
+  n.world = 0;
+  EXPECT_THROW(plan_text(n), ArgumentError);
+  n = demo_numbers();
+  n.learning_rate = nullptr;
+  EXPECT_THROW(plan_text(n), ArgumentError);
+}
+
+TEST(Version, NamesEveryPart) {
+  const auto text = version_text();
+  EXPECT_EQ(text.find("vsr_dist 0."), 0U);
+  for (const char* line : {"\ncommit    ", "\ncompiler  ", "\nLibTorch  ", "\nMPI       ",
+                           "\nNCCL      ", "\nCUDA      ", "\nHDF5      ", "\nFFmpeg    "}) {
+    const auto at = text.find(line);
+    ASSERT_NE(at, std::string::npos) << line;
+    EXPECT_NE(text.at(at + std::string(line).size()), '\n') << "no value in" << line;
+  }
+  EXPECT_NE(text.find("commit    " + std::string(source_commit()) + "\n"), std::string::npos);
+  EXPECT_EQ(text.back(), '\n');
+}
+
+}  // namespace
+}  // namespace vsr::launch
