@@ -57,7 +57,8 @@ class CheckpointStore {
   /// one of this run is renamed to step_N.corrupt and the next older one is tried.
   /// @returns nothing only for Kind::automatic in a run that never had a checkpoint
   /// @throws AgreedError on all ranks: 65 when only bad ones are there, or none where one must be,
-  ///         each with its reason; whatever `wanted` threw (78 for another network)
+  ///         each with its reason; 78 for a format this program does not know; whatever `wanted`
+  ///         threw (78 for another network)
   std::optional<LoadedCheckpoint> load(const ResumePolicy& policy, const WantedIntervals& wanted);
 
   /// Keep the newest `keep_last` valid checkpoints and delete the older ones; a bad one does not
@@ -74,8 +75,7 @@ class CheckpointStore {
  private:
   void write_all(const Snapshot& snapshot, const std::filesystem::path& temporary,
                  const std::filesystem::path& target);
-  std::vector<std::string> candidates(const ResumePolicy& policy);
-  void set_aside(const std::string& folder, const std::string& reason);
+  std::vector<std::string> candidates(const ResumePolicy& policy) const;
 
   std::filesystem::path run_folder_;
   comm::Communicator& world_;

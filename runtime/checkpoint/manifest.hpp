@@ -24,6 +24,9 @@ inline constexpr std::int64_t kChecksumElements = 262144;
 /// XXH3-64 of bytes.
 std::uint64_t checksum(std::span<const std::byte> bytes) noexcept;
 
+/// Its 16 hexadecimal digits, as in MANIFEST.json and LATEST.
+std::string checksum_text(std::uint64_t value);
+
 /// One array of a shard file: where its FP32 values lie in the file, and their checksums.
 struct ArrayEntry {
   std::int64_t offset_bytes = 0;
@@ -60,8 +63,9 @@ ShardEntry shard_entry_from_text(std::string_view text);
 
 /// The text of MANIFEST.json; it ends in a checksum of itself.
 std::string to_text(const Manifest& manifest);
-/// @throws CheckpointError for text that is no manifest, was changed, has another format version,
-///         or whose shards do not cover the global index once
+/// @throws CheckpointError for text that is no manifest, was changed, or whose shards do not cover
+///         the global index once
+/// @throws ConfigurationError for another format version: such a checkpoint is not damaged
 Manifest manifest_from_text(std::string_view text);
 
 /// Refuse shards that leave a gap, overlap, differ in their arrays or disagree with their sizes.

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/checkpoint_store.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "comm/error.hpp"
+#include "runtime/checkpoint/checkpoint_writer.hpp"
+#include "runtime/checkpoint/files.hpp"
+#include "runtime/checkpoint/step_folder.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names travel as one string; no path holds this character.
+constexpr char kSeparator = '\0';
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += part + kSeparator;
+  return text;
+}
+
+std::vector<std::string> taken_apart(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find(kSeparator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// Free what a failed save holds; that it failed is reported already.
+void remove_quietly(const fs::path& folder) noexcept {
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+}
+
+/// By manifest and sizes, which is what an interrupted or truncated checkpoint fails at.
+bool looks_valid(const fs::path& step_folder) {
+  try {
+    read_manifest(step_folder);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// The name a damaged checkpoint gets; the plain one unless it is taken.
+fs::path corrupt_name(const fs::path& folder) {
+  std::error_code ignored;
+  fs::path name = folder.string() + ".corrupt";
+  for (int i = 2; fs::exists(name, ignored); ++i)
+    name = folder.string() + ".corrupt-" + std::to_string(i);
+  return name;
+}
+
+/// Why the ranks could not use a checkpoint, equal on all of them.
+struct UnusableCheckpoint {
+  std::string reason;
+  bool is_damaged = false;  // else the system refused to read it, and it may be sound
+};
+
+/// Agree on `action`, which reads a checkpoint.
+void agree_on_reading(comm::Communicator& world, const std::function<void()>& action) {
+  try {
+    world.agree_all_ok("reading a checkpoint", action);
+  } catch (const AgreedError& error) {
+    if (error.exit_code() != ExitCode::data && error.exit_code() != ExitCode::io) throw;
+    throw UnusableCheckpoint{error.what(), error.exit_code() == ExitCode::data};
+  }
+}
+
+LoadedCheckpoint read_candidate(comm::Communicator& world, const fs::path& step_folder,
+                                const WantedIntervals& wanted) {
+  CheckpointHeader header;
+  agree_on_reading(world, [&] { header = read_header(step_folder); });
+  std::vector<comm::Interval> intervals;
+  world.agree_all_ok("comparing a checkpoint with the network",
+                     [&] { intervals = wanted(header.snapshot); });
+  agree_on_reading(world, [&] {
+    // The ranks share the parts of the files that no rank wants.
+    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < header.manifest.shards.size();
+         i += static_cast<std::size_t>(world.world()))
+      verify_frame(header, i);
+    header.snapshot.shard = read_shard(header, intervals);
+  });
+  return {std::move(header.snapshot), step_folder, header.manifest.world, {}};
+}
+
+/// Set a damaged checkpoint of our own run aside. @returns what happened, equal on all ranks
+std::string passed_over(comm::Communicator& world, const fs::path& step_folder,
+                        const UnusableCheckpoint& unusable, bool is_ours) {
+  std::string notice = "'" + step_folder.string() + "' was passed over: " + unusable.reason;
+  if (world.rank() == 0 && is_ours && unusable.is_damaged) {
+    const fs::path name = corrupt_name(step_folder);
+    try {
+      rename_path(step_folder, name);
+      notice += "; renamed to " + name.filename().string();
+    } catch (const IoError& error) {
+      notice += std::string("; ") + error.what();
+    }
+  }
+  return world.broadcast_string(notice, 0);
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path run_folder, comm::Communicator& world)
+    : run_folder_(std::move(run_folder)), world_(world) {}
+
+fs::path CheckpointStore::save(const Snapshot& snapshot) {
+  const fs::path target = folder() / step_name(snapshot.iteration);
+  const std::string name =
+      world_.broadcast_string(".tmp-" + step_name(snapshot.iteration) + "-" + world_.host() + "-" +
+                                  std::to_string(::getpid()) + "-" + std::to_string(saves_++),
+                              0);
+  const fs::path temporary = folder() / name;
+  try {
+    write_all(snapshot, temporary, target);
+  } catch (...) {
+    // All ranks have agreed that it failed, so none of them still writes there.
+    if (world_.rank() == 0) remove_quietly(temporary);
+    throw;
+  }
+  return target;
+}
+
+void CheckpointStore::write_all(const Snapshot& snapshot, const fs::path& temporary,
+                                const fs::path& target) {
+  const bool is_root = world_.rank() == 0;
+  world_.agree_all_ok("making the folder of a checkpoint", [&] {
+    if (!is_root) return;
+    create_folders(folder());
+    remove_tree(temporary);
+    create_folder(temporary);
+  });
+  ShardEntry mine;
+  world_.agree_all_ok("writing the shard of a checkpoint", [&] {
+    mine = write_shard(temporary, snapshot, world_.rank(), world_.world());
+  });
+  const std::vector<std::string> entries = world_.all_gather_strings(to_text(mine));
+  world_.agree_all_ok("publishing a checkpoint", [&] {
+    if (!is_root) return;
+    std::vector<ShardEntry> shards;
+    for (const std::string& entry : entries) shards.push_back(shard_entry_from_text(entry));
+    write_global_files(temporary, snapshot, shards);
+    publish_folder(temporary, target);
+    write_latest(target);
+  });
+}
+
+std::vector<std::string> CheckpointStore::candidates(const ResumePolicy& policy) const {
+  std::vector<std::string> names;
+  if (policy.kind == ResumePolicy::Kind::path) {
+    for (const fs::path& step : step_folders_of(policy.path)) names.push_back(step.string());
+    return names;
+  }
+  for (const fs::path& step : list_checkpoints(run_folder_)) names.push_back(step.string());
+  // A run whose checkpoints are all damaged is no fresh run.
+  for (const fs::path& step : damaged_folders(run_folder_)) names.push_back(step.string());
+  return names;
+}
+
+std::optional<LoadedCheckpoint> CheckpointStore::load(const ResumePolicy& policy,
+                                                      const WantedIntervals& wanted) {
+  const bool is_ours = policy.kind != ResumePolicy::Kind::path;
+  std::string found;
+  world_.agree_all_ok("looking for checkpoints", [&] {
+    if (world_.rank() == 0) found = joined(candidates(policy));
+  });
+  const std::vector<std::string> names = taken_apart(world_.broadcast_string(found, 0));
+  std::vector<std::string> notices;
+  for (const std::string& name : names) {
+    const fs::path step = name;
+    if (is_ours && iteration_of(step.filename().string()) < 0) {
+      notices.push_back("'" + name + "' was found damaged before");
+      continue;
+    }
+    try {
+      LoadedCheckpoint loaded = read_candidate(world_, step, wanted);
+      loaded.notices = std::move(notices);
+      return loaded;
+    } catch (const UnusableCheckpoint& unusable) {
+      notices.push_back(passed_over(world_, step, unusable, is_ours));
+    }
+  }
+  if (names.empty() && policy.kind == ResumePolicy::Kind::automatic) return std::nullopt;
+  std::string message =
+      "no usable checkpoint in '" + (is_ours ? run_folder_ : policy.path).string() + "'";
+  if (names.empty()) message += ": there is none";
+  for (const std::string& notice : notices) message += "\n  " + notice;
+  throw AgreedError(ExitCode::data, message, 0);
+}
+
+std::vector<fs::path> CheckpointStore::prune(int keep_last) {
+  VSR_CHECK(keep_last >= 1, "keep at least one checkpoint, got " + std::to_string(keep_last));
+  std::vector<std::string> deleted;
+  world_.agree_all_ok("deleting old checkpoints", [&] {
+    if (world_.rank() != 0) return;
+    int kept = 0;
+    for (const fs::path& step : list_checkpoints(run_folder_)) {
+      if (kept < keep_last) {
+        kept += looks_valid(step) ? 1 : 0;
+        continue;
+      }
+      delete_checkpoint(step);
+      deleted.push_back(step.string());
+    }
+  });
+  const std::vector<std::string> names = taken_apart(world_.broadcast_string(joined(deleted), 0));
+  return {names.begin(), names.end()};
+}
+
+fs::path CheckpointStore::newest_valid() const {
+  for (const fs::path& step : list_checkpoints(run_folder_))
+    if (looks_valid(step)) return step;
+  return {};
+}
+
+}  // namespace vsr::runtime

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/checkpoint_writer.hpp"
+
+#include <unistd.h>
+
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "comm/error.hpp"
+#include "runtime/checkpoint/files.hpp"
+#include "runtime/checkpoint/hdf5_images.hpp"
+#include "runtime/checkpoint/step_folder.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::uint64_t> write_array(OutputFile& file, const std::vector<float>& values,
+                                       const std::vector<comm::Interval>& intervals,
+                                       std::int64_t offset_bytes) {
+  std::vector<std::uint64_t> checksums;
+  std::span<const float> left(values);
+  for (const comm::Interval block : checksum_blocks(intervals)) {
+    const auto bytes = std::as_bytes(left.first(static_cast<std::size_t>(block.size())));
+    checksums.push_back(checksum(bytes));
+    file.write_at(bytes, offset_bytes);
+    offset_bytes += static_cast<std::int64_t>(bytes.size());
+    left = left.subspan(static_cast<std::size_t>(block.size()));
+  }
+  return checksums;
+}
+
+/// Where names cannot be swapped: the old checkpoint steps aside under a name that the next start
+/// knows, so that dying between the two renames loses nothing.
+void replace_in_two_steps(const fs::path& temporary, const fs::path& target) {
+  const fs::path aside = target.parent_path() / (kReplacedPrefix + target.filename().string());
+  rename_path(target, aside);
+  try {
+    rename_path(temporary, target);
+  } catch (...) {
+    std::error_code ignored;
+    fs::rename(aside, target, ignored);
+    throw;
+  }
+  fsync_folder(target.parent_path());
+  remove_tree(aside);
+}
+
+}  // namespace
+
+ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world) {
+  validate(snapshot);
+  const ShardImage image = shard_image(snapshot, rank, world);
+  ShardEntry entry;
+  entry.file = shard_name(rank, world);
+  entry.size_bytes = image.size_bytes;
+  entry.intervals = snapshot.shard.intervals;
+  OutputFile file(folder / entry.file);
+  file.allocate(image.size_bytes);
+  FrameChecksum frame;
+  for (const FilePart& part : image.frame) {
+    frame.add(part.bytes);
+    file.write_at(part.bytes, part.offset_bytes);
+  }
+  entry.frame_checksum = frame.value();
+  for (const auto& [name, values] : snapshot.shard.arrays) {
+    ArrayEntry& array = entry.arrays[name];
+    array.offset_bytes = image.array_offsets_bytes.at(name);
+    array.checksums = write_array(file, values, entry.intervals, array.offset_bytes);
+  }
+  file.sync_and_close();
+  return entry;
+}
+
+void write_global_files(const fs::path& folder, const Snapshot& snapshot,
+                        const std::vector<ShardEntry>& shards) {
+  Manifest manifest;
+  manifest.world = static_cast<int>(shards.size());
+  manifest.iteration = snapshot.iteration;
+  manifest.elements = total_elements(snapshot.parameters);
+  manifest.shards = shards;
+  try {
+    check_coverage(manifest);
+  } catch (const CheckpointError& error) {
+    throw ArgumentError(std::string("the ranks' snapshots do not fit together: ") + error.what());
+  }
+  const std::vector<std::byte> global = global_image(snapshot, shards);
+  OutputFile file(folder / "global.h5");
+  file.write_at(global, 0);
+  file.sync_and_close();
+  manifest.global_size_bytes = static_cast<std::int64_t>(global.size());
+  manifest.global_checksum = checksum(global);
+  write_new_file(folder / "MANIFEST.json", to_text(manifest));
+  fsync_folder(folder);
+}
+
+void publish_folder(const fs::path& temporary, const fs::path& target) {
+  std::error_code ignored;
+  if (!fs::exists(target, ignored)) {
+    rename_path(temporary, target);
+    fsync_folder(target.parent_path());
+    return;
+  }
+  if (!exchange_paths(temporary, target)) {
+    replace_in_two_steps(temporary, target);
+    return;
+  }
+  try {
+    fsync_folder(target.parent_path());
+  } catch (...) {
+    // The old one must not be what the clean-up after a failure removes.
+    exchange_paths(temporary, target);
+    throw;
+  }
+  // The old one, under the temporary name since the swap; if it stays, the next start removes it.
+  fs::remove_all(temporary, ignored);
+}
+
+void write_latest(const fs::path& step_folder) {
+  const std::string manifest = read_file(step_folder / "MANIFEST.json", std::int64_t{1} << 30);
+  const auto sum = checksum(std::as_bytes(std::span<const char>(manifest)));
+  write_file_atomically(step_folder.parent_path() / "LATEST",
+                        step_folder.filename().string() + " " + checksum_text(sum) + "\n");
+}
+
+void delete_checkpoint(const fs::path& step_folder) {
+  const fs::path trash = step_folder.parent_path() / (".trash-" + step_folder.filename().string() +
+                                                      "-" + std::to_string(::getpid()));
+  rename_path(step_folder, trash);
+  remove_tree(trash);
+}
+
+}  // namespace vsr::runtime

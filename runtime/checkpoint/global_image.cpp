@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "comm/error.hpp"
+#include "runtime/checkpoint/hdf5_images.hpp"
+#include "runtime/checkpoint/hdf5_io.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+/// A piece of the logical global index and where its values lie in a shard's arrays.
+struct Piece {
+  comm::Interval interval;
+  std::size_t shard = 0;
+  std::int64_t at = 0;  // element of the shard's arrays
+};
+
+std::vector<Piece> pieces_in_order(const std::vector<ShardEntry>& shards) {
+  std::vector<Piece> pieces;
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    std::int64_t at = 0;
+    for (const comm::Interval interval : shards[shard].intervals) {
+      if (interval.is_empty()) continue;
+      pieces.push_back({interval, shard, at});
+      at += interval.size();
+    }
+  }
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.interval.begin < b.interval.begin; });
+  return pieces;
+}
+
+void map_box(const Hdf5Properties& properties, hid_t space, const Box& box, const ShardEntry& shard,
+             const std::string& array, std::int64_t at) {
+  const std::vector<hsize_t> start(box.start.begin(), box.start.end());
+  const std::vector<hsize_t> count(box.count.begin(), box.count.end());
+  VSR_H5(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr));
+  hsize_t elements = 1;
+  for (const hsize_t extent : count) elements *= extent;
+  const auto first = static_cast<hsize_t>(at);
+  const Hdf5Space source = space_of({elements_of(shard.intervals)});
+  VSR_H5(H5Sselect_hyperslab(source.get(), H5S_SELECT_SET, &first, nullptr, &elements, nullptr));
+  VSR_H5(H5Pset_virtual(properties.get(), space, shard.file.c_str(), array.c_str(), source.get()));
+}
+
+/// Show `parameter` in `group` by the pieces of the shards that hold it.
+void write_virtual(hid_t group, const std::string& array, const ParameterRecord& parameter,
+                   const std::vector<Piece>& pieces, const std::vector<ShardEntry>& shards) {
+  const comm::Interval whole{parameter.begin, parameter.begin + parameter.numel};
+  const std::vector<std::int64_t> shape =
+      parameter.shape.empty() ? std::vector<std::int64_t>{1} : parameter.shape;
+  const Hdf5Space space = space_of(shape);
+  const Hdf5Properties properties = dataset_properties();
+  if (!whole.is_empty()) {
+    const float missing = std::numeric_limits<float>::quiet_NaN();
+    VSR_H5(H5Pset_fill_value(properties.get(), H5T_NATIVE_FLOAT, &missing));
+  }
+  auto piece = std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& candidate) {
+    return candidate.interval.end <= whole.begin;
+  });
+  for (; piece != pieces.end() && piece->interval.begin < whole.end; ++piece) {
+    const comm::Interval part{std::max(whole.begin, piece->interval.begin),
+                              std::min(whole.end, piece->interval.end)};
+    std::int64_t at = piece->at + part.begin - piece->interval.begin;
+    for (const Box& box : boxes_of_run(shape, {part.begin - whole.begin, part.end - whole.begin})) {
+      map_box(properties, space.get(), box, shards[piece->shard], array, at);
+      std::int64_t elements = 1;
+      for (const std::uint64_t extent : box.count) elements *= static_cast<std::int64_t>(extent);
+      at += elements;
+    }
+  }
+  VSR_H5(H5Sselect_all(space.get()));
+  create_dataset(group, parameter.name, H5T_IEEE_F32LE, space.get(), properties);
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return nlohmann::json(shape).dump();
+}
+
+void write_table(hid_t file, const std::vector<ParameterRecord>& parameters) {
+  const Hdf5Group table = create_group(file, "params");
+  const std::vector<std::int64_t> length = {static_cast<std::int64_t>(parameters.size())};
+  std::vector<std::string> names, shapes, dtypes;
+  std::vector<std::int64_t> begins, counts, steps;
+  std::map<std::string, std::vector<double>> extra;
+  for (const ParameterRecord& parameter : parameters) {
+    names.push_back(parameter.name);
+    shapes.push_back(shape_text(parameter.shape));
+    dtypes.push_back(parameter.dtype);
+    begins.push_back(parameter.begin);
+    counts.push_back(parameter.numel);
+    steps.push_back(parameter.steps);
+    for (const auto& [key, value] : parameter.extra) extra[key].push_back(value);
+  }
+  write_strings(table.get(), "name", names);
+  write_strings(table.get(), "shape", shapes);
+  write_strings(table.get(), "dtype", dtypes);
+  write_int64(table.get(), "begin", begins, length);
+  write_int64(table.get(), "numel", counts, length);
+  write_int64(table.get(), "steps", steps, length);
+  const Hdf5Group more = create_group(table.get(), "extra");
+  for (const auto& [key, values] : extra) write_double(more.get(), key, values);
+}
+
+void write_buffers(hid_t file, const std::vector<BufferRecord>& buffers) {
+  const Hdf5Group group = create_group(file, "buffers");
+  std::int64_t position = 0;
+  for (const BufferRecord& buffer : buffers) {
+    const Hdf5Type type = file_type(buffer.dtype);
+    const Hdf5Space space = space_of(buffer.shape);
+    const Hdf5Dataset dataset =
+        create_dataset(group.get(), buffer.name, type.get(), space.get(), dataset_properties());
+    if (!buffer.bytes.empty())
+      VSR_H5(
+          H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer.bytes.data()));
+    write_attribute(dataset.get(), "dtype", buffer.dtype);
+    write_attribute(dataset.get(), "position", position++);
+  }
+}
+
+Hdf5File open_image(const std::vector<std::byte>& image) {
+  const Hdf5Properties access(VSR_H5(H5Pcreate(H5P_FILE_ACCESS)));
+  VSR_H5(H5Pset_fapl_core(access.get(), 65536, false));
+  VSR_H5(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));
+  // The library declares the buffer writable but copies it.
+  VSR_H5(H5Pset_file_image(access.get(), const_cast<std::byte*>(image.data()), image.size()));
+  return Hdf5File(VSR_H5(H5Fopen("global.h5", H5F_ACC_RDONLY, access.get())));
+}
+
+std::vector<ParameterRecord> read_table(hid_t file) {
+  const Hdf5Group table = open_group(file, "params");
+  const auto names = read_strings(table.get(), "name");
+  const auto shapes = read_strings(table.get(), "shape");
+  const auto dtypes = read_strings(table.get(), "dtype");
+  const auto begins = read_int64(table.get(), "begin");
+  const auto counts = read_int64(table.get(), "numel");
+  const auto steps = read_int64(table.get(), "steps");
+  const std::set<std::size_t> lengths = {names.size(),  shapes.size(), dtypes.size(),
+                                         begins.size(), counts.size(), steps.size()};
+  if (lengths.size() != 1) throw CheckpointError("global.h5: columns of /params differ in length");
+  std::vector<ParameterRecord> parameters(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    parameters[i] = {names[i],  nlohmann::json::parse(shapes[i]).get<std::vector<std::int64_t>>(),
+                     dtypes[i], begins[i],
+                     counts[i], steps[i],
+                     {}};
+  const Hdf5Group more = open_group(table.get(), "extra");
+  for (const std::string& key : link_names(more.get())) {
+    const auto values = read_double(more.get(), key);
+    if (values.size() != names.size())
+      throw CheckpointError("global.h5: column '" + key + "' of /params has another length");
+    for (std::size_t i = 0; i < values.size(); ++i) parameters[i].extra[key] = values[i];
+  }
+  return parameters;
+}
+
+BufferRecord read_buffer(const Hdf5Dataset& dataset, const std::string& name) {
+  BufferRecord buffer;
+  buffer.name = name;
+  buffer.shape = shape_of(dataset);
+  buffer.dtype = read_text_attribute(dataset.get(), "dtype");
+  const Hdf5Type type = file_type(buffer.dtype);
+  const Hdf5Type stored(VSR_H5(H5Dget_type(dataset.get())));
+  if (H5Tequal(type.get(), stored.get()) <= 0)
+    throw CheckpointError("global.h5: buffer '" + name + "' is not stored as " + buffer.dtype);
+  const auto bytes = static_cast<std::int64_t>(H5Dget_storage_size(dataset.get()));
+  std::int64_t expected = element_bytes(buffer.dtype);
+  for (const std::int64_t extent : buffer.shape)
+    if (extent < 0 || __builtin_mul_overflow(expected, extent, &expected)) expected = -1;
+  if (bytes != expected)
+    throw CheckpointError("global.h5: buffer '" + name + "' has " + std::to_string(bytes) +
+                          " bytes, expected " + std::to_string(expected));
+  buffer.bytes.resize(static_cast<std::size_t>(bytes));
+  if (!buffer.bytes.empty())
+    VSR_H5(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer.bytes.data()));
+  return buffer;
+}
+
+std::vector<BufferRecord> read_buffers(hid_t file) {
+  const Hdf5Group group = open_group(file, "buffers");
+  std::map<std::int64_t, BufferRecord> by_position;
+  const std::vector<std::string> names = link_names(group.get());
+  for (const std::string& name : names) {
+    const Hdf5Dataset dataset = open_dataset(group.get(), name);
+    by_position[read_int_attribute(dataset.get(), "position")] = read_buffer(dataset, name);
+  }
+  if (by_position.size() != names.size())
+    throw CheckpointError("global.h5: two buffers have one position");
+  std::vector<BufferRecord> buffers;
+  for (auto& [position, buffer] : by_position) buffers.push_back(std::move(buffer));
+  return buffers;
+}
+
+}  // namespace
+
+std::vector<std::byte> global_image(const Snapshot& snapshot,
+                                    const std::vector<ShardEntry>& shards) {
+  const Hdf5Session session;
+  MemoryFile file;
+  write_attribute(file.get(), "format", kCheckpointFormat);
+  write_attribute(file.get(), "iteration", snapshot.iteration);
+  write_attribute(file.get(), "world", static_cast<std::int64_t>(shards.size()));
+  const std::vector<Piece> pieces = pieces_in_order(shards);
+  if (!shards.empty())
+    for (const auto& [array, entry] : shards.front().arrays) {
+      const Hdf5Group group = create_group(file.get(), array);
+      for (const ParameterRecord& parameter : snapshot.parameters)
+        write_virtual(group.get(), array, parameter, pieces, shards);
+    }
+  write_table(file.get(), snapshot.parameters);
+  write_buffers(file.get(), snapshot.buffers);
+  write_text(file.get(), "state", snapshot.state.dump());
+  file.close();
+  return file.read(0, file.size_bytes());
+}
+
+Snapshot snapshot_from_global(const std::vector<std::byte>& image) {
+  const Hdf5Session session;
+  try {
+    const Hdf5File file = open_image(image);
+    Snapshot snapshot;
+    snapshot.iteration = read_int_attribute(file.get(), "iteration");
+    snapshot.parameters = read_table(file.get());
+    snapshot.buffers = read_buffers(file.get());
+    snapshot.state = nlohmann::json::parse(read_text(file.get(), "state"));
+    return snapshot;
+  } catch (const Hdf5Error& error) {
+    // The bytes come from memory, so it is they that are wrong and not the disk.
+    throw CheckpointError(std::string("global.h5 cannot be read: ") + error.what());
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(std::string("global.h5 holds no readable JSON: ") + error.what());
+  }
+}
+
+}  // namespace vsr::runtime

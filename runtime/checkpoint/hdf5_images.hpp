@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HDF5 files of a checkpoint as bytes in memory. HDF5 lays out the files, we write and read
+// them: so a full disk never meets the library (which does not survive it), and the library only
+// ever parses bytes that were checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/manifest.hpp"
+#include "runtime/checkpoint/snapshot.hpp"
+
+namespace vsr::runtime {
+
+/// Bytes of a file from `offset_bytes` on.
+struct FilePart {
+  std::int64_t offset_bytes = 0;
+  std::vector<std::byte> bytes;
+};
+
+/// A shard file without the values of its arrays: FP32 values go, contiguous, to the offsets given.
+/// The frame is everything else, in ascending order; it costs a few kB, however large the arrays.
+struct ShardImage {
+  std::int64_t size_bytes = 0;
+  std::map<std::string, std::int64_t> array_offsets_bytes;
+  std::vector<FilePart> frame;
+};
+
+/// Lay out the file of `rank`: one 1-D FP32 dataset per array, the dataset /intervals (int64, n x
+/// 2, half-open, of the logical global index), and attributes format, iteration, rank, world.
+/// @throws Hdf5Error
+ShardImage shard_image(const Snapshot& snapshot, int rank, int world);
+
+/// global.h5: /ARRAY/PARAMETER, virtual datasets over the shard files beside it, with the
+/// parameter's shape (a scalar shows as one element; NaN where a shard file is not there);
+/// /buffers; the table /params; /state, JSON text; attributes format, iteration, world.
+/// @throws Hdf5Error
+std::vector<std::byte> global_image(const Snapshot& snapshot,
+                                    const std::vector<ShardEntry>& shards);
+
+/// What global_image() was given, but for the shards. The virtual datasets are not read.
+/// @throws CheckpointError when something is missing or of another type
+Snapshot snapshot_from_global(const std::vector<std::byte>& image);
+
+/// A box of a row-major tensor: `start` and `count` in each dimension.
+struct Box {
+  std::vector<std::uint64_t> start;
+  std::vector<std::uint64_t> count;
+};
+
+/// Cut a run of elements of a row-major tensor of `shape` (no dimension 0) into boxes, in order.
+std::vector<Box> boxes_of_run(const std::vector<std::int64_t>& shape, comm::Interval run);
+
+}  // namespace vsr::runtime

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/match_parameters.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "comm/error.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+constexpr std::size_t kLinesShown = 10;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+/// One line for each difference between two lists of records, in the order of `expected`.
+/// `describe` gives what has to be equal besides the name.
+template <typename Record, typename Describe>
+std::vector<std::string> differences(const std::vector<Record>& expected,
+                                     const std::vector<Record>& stored, Describe describe) {
+  std::vector<std::string> lines;
+  std::map<std::string, const Record*> left;
+  for (const Record& record : stored) left[record.name] = &record;
+  for (const Record& record : expected) {
+    const auto found = left.find(record.name);
+    if (found == left.end()) {
+      lines.push_back("missing in the checkpoint: " + record.name + " " + describe(record));
+      continue;
+    }
+    if (describe(record) != describe(*found->second))
+      lines.push_back(record.name + " is " + describe(*found->second) +
+                      " in the checkpoint, the network has " + describe(record));
+    left.erase(found);
+  }
+  for (const Record& record : stored)
+    if (left.count(record.name) != 0)
+      lines.push_back("only in the checkpoint: " + record.name + " " + describe(record));
+  return lines;
+}
+
+void refuse(const std::string& kind, const std::vector<std::string>& lines) {
+  if (lines.empty()) return;
+  std::string message = "checkpoint of another network: " + std::to_string(lines.size()) + " " +
+                        kind + (lines.size() == 1 ? " differs" : "s differ");
+  for (std::size_t i = 0; i < std::min(lines.size(), kLinesShown); ++i)
+    message += "\n  " + lines[i];
+  if (lines.size() > kLinesShown)
+    message += "\n  and " + std::to_string(lines.size() - kLinesShown) + " more";
+  throw ConfigurationError(message +
+                           "\nuse the options of the run that wrote it, or another output folder");
+}
+
+}  // namespace
+
+void match_parameters(const std::vector<ParameterRecord>& expected,
+                      const std::vector<ParameterRecord>& stored) {
+  std::vector<std::string> lines = differences(
+      expected, stored, [](const ParameterRecord& record) { return shape_text(record.shape); });
+  if (lines.empty())
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (expected[i].name != stored[i].name)
+        lines.push_back("parameter " + std::to_string(i) + " is " + stored[i].name +
+                        " in the checkpoint, the network has " + expected[i].name +
+                        ": same parameters in another order");
+  refuse("parameter", lines);
+}
+
+void match_buffers(const std::vector<BufferRecord>& expected,
+                   const std::vector<BufferRecord>& stored) {
+  refuse("buffer", differences(expected, stored, [](const BufferRecord& record) {
+           return record.dtype + " " + shape_text(record.shape);
+         }));
+}
+
+}  // namespace vsr::runtime
