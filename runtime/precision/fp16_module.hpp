@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "optim/named_parameter.hpp"
+#include "optim/fp16_optimizer.hpp"
 #include "runtime/precision/convert.hpp"
 #include "runtime/precision/precision.hpp"
 
