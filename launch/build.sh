@@ -65,7 +65,7 @@ memory=$(awk '/^MemAvailable:/ { print int($2 / 1500000) }' /proc/meminfo)
 ((memory >= jobs)) || jobs=$((memory > 1 ? memory : 1))
 
 cd "$vsr_source"
-cmake --preset "$preset" "${options[@]}" >&2
+cmake --preset "$preset" --log-level=NOTICE "${options[@]}" >&2
 cmake --build --preset "$preset" --parallel "$jobs" >&2
 say "programs are in build/$preset/bin"
 printf '%s\n' "$build/bin"

@@ -88,9 +88,11 @@ has_cuda_library() {
     /usr/local/cuda{,-13*}/{lib64,extras/CUPTI/lib64}/"$1"; do
     [[ ! -e $found ]] || return 0
   done
-  local ldconfig
-  ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
-  "$ldconfig" -p 2>/dev/null | grep -qF "$1"
+  # The linker's cache may still list what has gone.
+  while read -r found; do
+    [[ ! -e $found ]] || return 0
+  done < <({ ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | sed -n "s|.*$1 .* => ||p")
+  return 1
 }
 
 has_torch() {
