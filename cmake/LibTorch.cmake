@@ -56,7 +56,10 @@ foreach(_library IN ITEMS libcudart.so.13 libcupti.so.13)
   foreach(_dir IN LISTS _vsr_cuda_dirs)
     if(EXISTS "${_dir}/${_library}")
       get_filename_component(_real "${_dir}" REALPATH)
-      target_link_options(vsr_torch INTERFACE "-Wl,-rpath-link,${_real}" "-Wl,-rpath,${_real}")
+      # Old tags, because a RUNPATH would serve only what our program itself asks for, and it is
+      # libtorch_cpu.so that asks for these.
+      target_link_options(vsr_torch INTERFACE "-Wl,-rpath-link,${_real}" "-Wl,-rpath,${_real}"
+                          "-Wl,--disable-new-dtags")
       break()
     endif()
   endforeach()
