@@ -12,29 +12,13 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "optim/adam_shard.hpp"
 #include "optim/flat_layout.hpp"
 #include "optim/loss_scaler.hpp"
+#include "optim/module_tensors.hpp"
+#include "optim/reduction.hpp"
 
 namespace vsr::optim {
-
-/// Names of `--reduction`. `exact`: FP64 sum of all leaves, the same bits on any number of ranks.
-/// `allreduce`: flat gradients through an all-reduce in their own type. `fast`: reduce-scatter in
-/// their own type, added in rank order. The last two: the same bits for the same number of ranks;
-/// leaves of one rank are added in the gradient's type, and a sum may overflow where no leaf does.
-enum class Reduction { exact, allreduce, fast };
-
-/// A parameter under the name that checkpoints and messages use.
-struct NamedParameter {
-  std::string name;
-  torch::Tensor replica;  ///< the module's tensor (kHalf, kBFloat16 or kFloat, on the CPU)
-  torch::Tensor master;  ///< FP32 values before rounding, same shape; undefined → from the replica
-};
-
-/// State of a module that is no parameter, such as batch-norm statistics.
-struct NamedBuffer {
-  std::string name;
-  torch::Tensor value;  ///< the module's tensor; floating or integer, on the CPU
-};
 
 struct Fp16OptimizerOptions {
   bool dynamic_loss_scale = false;
@@ -73,14 +57,6 @@ struct StepReport {
   double publish_ms = 0.0;
 };
 
-/// Adam's counters of one parameter.
-struct ParameterCounters {
-  std::int64_t steps = 0;    ///< applied steps in which the parameter was used
-  double beta1_power = 1.0;  ///< beta1^steps as a running FP64 product
-  double beta2_power = 1.0;
-  friend bool operator==(const ParameterCounters&, const ParameterCounters&) = default;
-};
-
 /// All state that is equal on all ranks, in plain numbers. Shards are in ShardView, buffers in the
 /// module.
 struct OptimizerState {
@@ -89,14 +65,6 @@ struct OptimizerState {
   std::int64_t skipped_steps = 0;
   std::vector<ParameterCounters> parameters;  ///< in the order of layout().parameters()
   friend bool operator==(const OptimizerState&, const OptimizerState&) = default;
-};
-
-/// One piece of this rank's shard, open for reading and for loading.
-struct ShardPiece {
-  comm::Interval logical;  ///< elements of the unpadded concatenation of all parameters
-  std::span<float> master;
-  std::span<float> exp_avg;
-  std::span<float> exp_avg_sq;
 };
 
 /// This rank's FP32 state in ascending logical order; frozen parameters are part of it.
