@@ -258,11 +258,15 @@ Sample WindowDataset::fetch(const SampleDraw& draw) {
   return sample;
 }
 
+std::string WindowDataset::held_out_name(std::int64_t index) const {
+  return state_->clips[static_cast<std::size_t>(held_out_place(index).clip)].name;
+}
+
 HeldOutFrame WindowDataset::held_out(std::int64_t index) {
   const WindowPlace place = held_out_place(index);
   const auto middle = static_cast<std::size_t>(state_->options.num_frame / 2);
   HeldOutFrame out;
-  out.clip = state_->clips[static_cast<std::size_t>(place.clip)].name;
+  out.clip = held_out_name(index);
   out.frame = place.frames[middle];
   out.num_frame = state_->options.num_frame;
   out.gt = *state_->frame(place.clip, out.frame, FrameKind::high);

@@ -108,6 +108,9 @@ class WindowDataset {
   };
   WindowPlace train_place(std::int64_t window) const;
   WindowPlace held_out_place(std::int64_t index) const;
+  /// Name of the validation set or training clip that a held-out frame belongs to; decodes nothing.
+  /// @throws ArgumentError outside [0, held_out_count())
+  std::string held_out_name(std::int64_t index) const;
 
   /// One line a clip: path, size, frames, what is trained on and held out. Equal on all ranks that
   /// see the same data; goes into plans and into the comparison at resume.
