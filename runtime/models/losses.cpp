@@ -25,11 +25,11 @@ torch::Tensor charbonnier_loss(const torch::Tensor& prediction, const torch::Ten
   return difference(prediction, target).square().add(eps2).sqrt().mean();
 }
 
-torch::Tensor l1_loss(const torch::Tensor& prediction, const torch::Tensor& target) {
+torch::Tensor mean_absolute_loss(const torch::Tensor& prediction, const torch::Tensor& target) {
   return difference(prediction, target).abs().mean();
 }
 
-torch::Tensor mse_loss(const torch::Tensor& prediction, const torch::Tensor& target) {
+torch::Tensor mean_square_loss(const torch::Tensor& prediction, const torch::Tensor& target) {
   return difference(prediction, target).square().mean();
 }
 
@@ -43,8 +43,8 @@ Loss make_loss(const std::string& name) {
     return [](const torch::Tensor& prediction, const torch::Tensor& target) {
       return charbonnier_loss(prediction, target);
     };
-  if (name == "l1") return l1_loss;
-  if (name == "mse") return mse_loss;
+  if (name == "l1") return mean_absolute_loss;
+  if (name == "mse") return mean_square_loss;
   throw UsageError("loss '" + name + "' is unknown; choose charbonnier, l1 or mse");
 }
 

@@ -21,10 +21,10 @@ torch::Tensor charbonnier_loss(const torch::Tensor& prediction, const torch::Ten
                                double eps2 = kCharbonnierEps2);
 
 /// Mean of |d|; contract as charbonnier_loss.
-torch::Tensor l1_loss(const torch::Tensor& prediction, const torch::Tensor& target);
+torch::Tensor mean_absolute_loss(const torch::Tensor& prediction, const torch::Tensor& target);
 
 /// Mean of d²; contract as charbonnier_loss.
-torch::Tensor mse_loss(const torch::Tensor& prediction, const torch::Tensor& target);
+torch::Tensor mean_square_loss(const torch::Tensor& prediction, const torch::Tensor& target);
 
 using Loss =
     std::function<torch::Tensor(const torch::Tensor& prediction, const torch::Tensor& target)>;

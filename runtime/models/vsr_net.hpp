@@ -57,7 +57,7 @@ const std::vector<std::string>& model_names();
 ModelOptions complete(ModelOptions options);
 
 /// Make the network that `options` describes, initialised from `options.seed` alone: the same bits
-/// in every process. Its last layer starts small, so an untrained network is bicubic within 1/500.
+/// in every process. Its last layer starts small, so an untrained network is bicubic within 1/255.
 /// @throws UsageError as `complete`
 std::shared_ptr<VsrNet> make_network(const ModelOptions& options);
 

@@ -12,14 +12,13 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
+#include <torch/torch.h>
 
 #include <array>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
-
-#include "runtime/precision/cpu_activations.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -28,10 +27,17 @@ using at::IntArrayRef;
 using at::Scalar;
 using at::Tensor;
 
+// Set once, before the registration that makes any reader possible.
+bool replace_bf16 = false;
+
+bool is_replaced(at::ScalarType dtype) {
+  return dtype == at::kHalf || (dtype == at::kBFloat16 && replace_bf16);
+}
+
 /// Every tensor has the same reduced dtype; a mixture is LibTorch's to refuse, in its own words.
 template <class... Tensors>
-bool all_reduced(const Tensor& first, const Tensors&... others) {
-  return is_reduced(first) && (... && (others.scalar_type() == first.scalar_type()));
+bool all_replaced(const Tensor& first, const Tensors&... others) {
+  return is_replaced(first.scalar_type()) && (... && (others.scalar_type() == first.scalar_type()));
 }
 
 Tensor wide(const Tensor& tensor) {
@@ -52,7 +58,7 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
                    IntArrayRef output_padding, int64_t groups) {
   namespace stock = at::compositeexplicitautograd;
   const bool has_bias = bias && bias->defined();
-  if (!all_reduced(input, weight) || (has_bias && !all_reduced(input, *bias)))
+  if (!all_replaced(input, weight) || (has_bias && !all_replaced(input, *bias)))
     return stock::convolution(input, weight, bias, stride, padding, dilation, transposed,
                               output_padding, groups);
   const std::optional<Tensor> wide_bias = has_bias ? std::optional(wide(*bias)) : std::nullopt;
@@ -69,7 +75,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
                                                         IntArrayRef output_padding, int64_t groups,
                                                         std::array<bool, 3> output_mask) {
   namespace stock = at::compositeexplicitautograd;
-  if (!all_reduced(grad_output, input, weight))
+  if (!all_replaced(grad_output, input, weight))
     return stock::convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
                                        dilation, transposed, output_padding, groups, output_mask);
   const auto [grad_input, grad_weight, grad_bias] = stock::convolution_backward(
@@ -79,34 +85,34 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad_outpu
 }
 
 Tensor mm(const Tensor& a, const Tensor& b) {
-  if (!all_reduced(a, b)) return at::cpu::mm(a, b);
+  if (!all_replaced(a, b)) return at::cpu::mm(a, b);
   return narrow(at::cpu::mm(wide(a), wide(b)), a);
 }
 
 Tensor& mm_out(const Tensor& a, const Tensor& b, Tensor& out) {
-  if (!all_reduced(a, b, out)) return at::cpu::mm_outf(a, b, out);
+  if (!all_replaced(a, b, out)) return at::cpu::mm_outf(a, b, out);
   return assign(out, at::cpu::mm(wide(a), wide(b)));
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  if (!all_reduced(a, b)) return at::cpu::bmm(a, b);
+  if (!all_replaced(a, b)) return at::cpu::bmm(a, b);
   return narrow(at::cpu::bmm(wide(a), wide(b)), a);
 }
 
 Tensor& bmm_out(const Tensor& a, const Tensor& b, Tensor& out) {
-  if (!all_reduced(a, b, out)) return at::cpu::bmm_outf(a, b, out);
+  if (!all_replaced(a, b, out)) return at::cpu::bmm_outf(a, b, out);
   return assign(out, at::cpu::bmm(wide(a), wide(b)));
 }
 
 Tensor addmm(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
              const Scalar& alpha) {
-  if (!all_reduced(self, a, b)) return at::cpu::addmm(self, a, b, beta, alpha);
+  if (!all_replaced(self, a, b)) return at::cpu::addmm(self, a, b, beta, alpha);
   return narrow(at::cpu::addmm(wide(self), wide(a), wide(b), beta, alpha), a);
 }
 
 Tensor& addmm_out(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
                   const Scalar& alpha, Tensor& out) {
-  if (!all_reduced(self, a, b, out)) return at::cpu::addmm_outf(self, a, b, beta, alpha, out);
+  if (!all_replaced(self, a, b, out)) return at::cpu::addmm_outf(self, a, b, beta, alpha, out);
   return assign(out, at::cpu::addmm(wide(self), wide(a), wide(b), beta, alpha));
 }
 
@@ -123,7 +129,8 @@ class WithoutOverrideWarning : public c10::WarningHandler {
   c10::WarningHandler* former_;
 };
 
-void install() {
+void install(HalfKernels which) {
+  replace_bf16 = which == HalfKernels::always || !cpu_has_bf16();
   WithoutOverrideWarning handler;
   c10::WarningUtils::WarningHandlerGuard guard(&handler);
   // Never destroyed: the dispatcher may be asked until the last static object is gone.
@@ -137,14 +144,21 @@ void install() {
   library->impl("bmm.out", TORCH_FN(bmm_out));
   library->impl("addmm", TORCH_FN(addmm));
   library->impl("addmm.out", TORCH_FN(addmm_out));
-  register_activations(*library);
 }
 
 }  // namespace
 
-void install_cpu_half_kernels() {
+bool cpu_has_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") > 0;  // CPUs with AMX have it too
+#else
+  return false;
+#endif
+}
+
+void install_cpu_half_kernels(HalfKernels which) {
   static std::once_flag once;
-  std::call_once(once, install);
+  std::call_once(once, install, which);
 }
 
 }  // namespace vsr::runtime

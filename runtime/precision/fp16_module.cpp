@@ -105,14 +105,8 @@ at::DeviceType ReducedModule::device() const {
 
 torch::Tensor forward_with_borders(torch::nn::SequentialImpl& net, torch::Tensor x) {
   for (torch::nn::AnyModule& module : net) {
-    if (auto* inner = module.ptr()->as<torch::nn::SequentialImpl>()) {
-      x = forward_with_borders(*inner, std::move(x));
-      continue;
-    }
-    for (const auto& parameter : module.ptr()->parameters()) {
-      x = at_border(x, parameter);
-      break;
-    }
+    const auto parameters = module.ptr()->parameters();
+    if (!parameters.empty()) x = at_border(x, parameters.front());
     x = module.forward(x);
   }
   return x;

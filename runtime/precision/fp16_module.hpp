@@ -25,9 +25,9 @@ struct KeepInFp32 {
   /// running statistics would stop moving.
   bool normalisation = true;
   /// Paths of modules, such as "head" or "body.3"; everything below such a path is kept.
-  std::vector<std::string> names;
+  std::vector<std::string> names{};
   /// Keeps a module, with all below it, when it returns true.
-  std::function<bool(const std::string& path, const torch::nn::Module& module)> also;
+  std::function<bool(const std::string& path, const torch::nn::Module& module)> also{};
 };
 
 /// The part of Fp16Module that does not depend on the type of the network.
@@ -75,8 +75,8 @@ concept CastsItsInput = requires {
   requires Net::kCastsItsInput;
 };
 
-/// Run `net` with a cast before each of its modules that has parameters, to the dtype of those;
-/// nested Sequentials too. Lets any module of a Sequential be kept in FP32.
+/// Run `net` with a cast before each module that has parameters, to the dtype of those, so that any
+/// module of a Sequential may be kept in FP32.
 torch::Tensor forward_with_borders(torch::nn::SequentialImpl& net, torch::Tensor x);
 
 /// FP32 in, `precision` inside, FP32 out, for arguments and results nested as Conversion allows.

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversion of nested values, and the wrapper that takes FP32 to a reduced network and back.
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/error.hpp"
+#include "runtime/precision/convert.hpp"
+#include "runtime/precision/cpu_kernels.hpp"
+#include "runtime/precision/fp16_module.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+using torch::Tensor;
+
+class Installed : public ::testing::Environment {
+  void SetUp() override {
+    torch::set_num_threads(1);
+    install_cpu_half_kernels();
+  }
+};
+[[maybe_unused]] const auto* const environment = ::testing::AddGlobalTestEnvironment(new Installed);
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Convert, RoundsToNearestEvenAndBackExactly) {
+  const Tensor x = torch::tensor({65519.99F, 65520.0F, 0x1p-24F, 0x1p-25F, 0x1.001p-25F, 2049.0F});
+  const Tensor half = fp32_to_fp16(x);
+  ASSERT_EQ(half.scalar_type(), at::kHalf);
+  const Tensor expected = torch::tensor({65504.0F, INFINITY, 0x1p-24F, 0.0F, 0x1p-24F, 2048.0F});
+  EXPECT_TRUE(torch::equal(fp16_to_fp32(half), expected));
+}
+
+TEST(Convert, LeavesEverythingElseAlone) {
+  const Tensor integers = torch::arange(3);
+  const Tensor doubles = torch::ones({2}, at::kDouble);
+  EXPECT_TRUE(fp32_to_fp16(integers).is_same(integers));
+  EXPECT_TRUE(fp32_to_fp16(doubles).is_same(doubles));
+  EXPECT_FALSE(fp32_to_fp16(Tensor()).defined());
+  EXPECT_EQ(fp32_to_fp16(std::string("text")), "text");
+  EXPECT_EQ(fp32_to_fp16(7), 7);
+  const Tensor half = torch::ones({2}, at::kHalf);
+  EXPECT_TRUE(fp32_to_fp16(half).is_same(half));
+}
+
+TEST(Convert, KeepsTheStructureOfContainers) {
+  const Tensor x = torch::full({2}, 1.5F);
+  using Value = std::tuple<int, std::vector<Tensor>, std::map<std::string, std::optional<Tensor>>,
+                           std::pair<std::string, std::array<Tensor, 2>>>;
+  const Value value{
+      4, {x, torch::arange(2)}, {{"a", x}, {"b", std::nullopt}}, {"p", {x, Tensor()}}};
+  const Value got = fp32_to_fp16(value);
+  EXPECT_EQ(std::get<0>(got), 4);
+  EXPECT_EQ(std::get<1>(got)[0].scalar_type(), at::kHalf);
+  EXPECT_EQ(std::get<1>(got)[1].scalar_type(), at::kLong);
+  EXPECT_EQ(std::get<2>(got).at("a")->scalar_type(), at::kHalf);
+  EXPECT_FALSE(std::get<2>(got).at("b").has_value());
+  EXPECT_EQ(std::get<3>(got).first, "p");
+  EXPECT_TRUE(std::get<3>(got).second[0].is_same(std::get<1>(got)[0])) << "one tensor, one result";
+  EXPECT_FALSE(std::get<3>(got).second[1].defined());
+  EXPECT_EQ(x.scalar_type(), at::kFloat);
+}
+
+TEST(Convert, KeepsDictionariesInOrder) {
+  torch::OrderedDict<std::string, Tensor> ordered;
+  ordered.insert("z", torch::ones({1}));
+  ordered.insert("a", torch::arange(1));
+  const auto got = fp32_to_fp16(ordered);
+  EXPECT_EQ(got.keys(), (std::vector<std::string>{"z", "a"}));
+  EXPECT_EQ(got["z"].scalar_type(), at::kHalf);
+  const std::unordered_map<int, Tensor> unordered{{3, torch::ones({1})}};
+  EXPECT_EQ(fp32_to_fp16(unordered).at(3).scalar_type(), at::kHalf);
+}
+
+TEST(Convert, WalksUntypedValues) {
+  const Tensor x = torch::full({2}, 0.5F);
+  c10::impl::GenericDict dictionary(c10::StringType::get(), c10::TensorType::get());
+  dictionary.insert("x", x);
+  c10::List<Tensor> list({x, x});
+  const c10::IValue value(
+      c10::ivalue::Tuple::create({x, list, dictionary, std::string("s"), 3, c10::IValue()}));
+  const auto got = fp32_to_fp16(value).toTuple()->elements();
+  EXPECT_EQ(got[0].toTensor().scalar_type(), at::kHalf);
+  EXPECT_TRUE(got[1].toTensorList().get(0).is_same(got[0].toTensor()));
+  EXPECT_TRUE(got[1].toTensorList().get(1).is_same(got[0].toTensor()));
+  EXPECT_TRUE(got[2].toGenericDict().at("x").toTensor().is_same(got[0].toTensor()));
+  EXPECT_EQ(got[3].toStringRef(), "s");
+  EXPECT_EQ(got[4].toInt(), 3);
+  EXPECT_TRUE(got[5].isNone());
+}
+
+TEST(Convert, KeepsAliasesOfListsAndUnchangedContainers) {
+  c10::List<Tensor> list({torch::ones({1})});
+  const c10::IValue twice(c10::ivalue::Tuple::create({list, list}));
+  const auto got = fp32_to_fp16(twice).toTuple()->elements();
+  EXPECT_TRUE(got[0].is(got[1]));
+  EXPECT_FALSE(got[0].is(c10::IValue(list)));
+  const c10::IValue integers(c10::List<std::int64_t>({1, 2}));
+  EXPECT_TRUE(fp32_to_fp16(integers).is(integers));
+}
+
+TEST(Convert, KeepsNamesOfTuples) {
+  const auto type = c10::TupleType::createNamed(
+      "Pair", std::vector<std::string>{"left", "right"},
+      std::vector<c10::TypePtr>{c10::TensorType::get(), c10::IntType::get()});
+  const c10::IValue value(
+      c10::ivalue::Tuple::createNamed(std::vector<c10::IValue>{torch::ones({1}), 2}, type));
+  const auto got = fp32_to_fp16(value).toTuple();
+  EXPECT_EQ(got->type()->schema()->arguments()[1].name(), "right");
+  EXPECT_EQ(got->elements()[0].toTensor().scalar_type(), at::kHalf);
+}
+
+TEST(Convert, IsDifferentiable) {
+  const Tensor x = torch::ones({3}).requires_grad_();
+  fp32_to_fp16(x).sum().backward();
+  EXPECT_TRUE(torch::equal(x.grad(), torch::ones({3})));
+}
+
+TEST(PrecisionNames, RoundTripAndRefuse) {
+  for (const char* name : {"fp32", "fp16", "bf16", "amp"})
+    EXPECT_EQ(name_of(precision_from_name(name)), name);
+  EXPECT_THROW(precision_from_name("half"), UsageError);
+  EXPECT_NE(message_of([] { precision_from_name("half"); }).find("'half'"), std::string::npos);
+}
+
+torch::nn::Sequential conv_bn_net(bool affine = true) {
+  torch::manual_seed(5);
+  return torch::nn::Sequential(
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)),
+      torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(8).affine(affine)), torch::nn::ReLU(),
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 4, 3).padding(1)));
+}
+
+TEST(Fp16Module, HandsOutTheValuesFromBeforeRounding) {
+  const auto net = conv_bn_net();
+  std::vector<Tensor> originals;
+  for (const auto& parameter : net->parameters()) originals.push_back(parameter.detach().clone());
+  Fp16Module wrapped(net);
+  const auto parameters = wrapped.named_parameters_with_masters();
+  ASSERT_EQ(parameters.size(), originals.size());
+  EXPECT_EQ(parameters[0].name, "0.weight");
+  EXPECT_EQ(parameters[2].name, "1.weight");
+  for (std::size_t i = 0; i < originals.size(); ++i) {
+    const bool kept = parameters[i].name.rfind("1.", 0) == 0;
+    EXPECT_TRUE(torch::equal(parameters[i].master, originals[i])) << parameters[i].name;
+    EXPECT_EQ(parameters[i].replica.scalar_type(), kept ? at::kFloat : at::kHalf);
+    EXPECT_TRUE(
+        torch::equal(parameters[i].replica, originals[i].to(kept ? at::kFloat : at::kHalf)));
+    EXPECT_TRUE(parameters[i].replica.is_same(net->parameters()[i]));
+    EXPECT_FALSE(parameters[i].master.requires_grad());
+  }
+  EXPECT_THROW(wrapped.named_parameters_with_masters(), ArgumentError);
+}
+
+TEST(Fp16Module, NormalisationKeepsFp32InTrainingAndEvaluation) {
+  for (const bool affine : {true, false}) {
+    Fp16Module wrapped(conv_bn_net(affine));
+    Fp16Module reference(conv_bn_net(affine), Precision::fp32);
+    // Variance 9e4 is beyond FP16, the values are not.
+    const Tensor x = 300 * torch::randn({2, 3, 10, 10});
+    for (const bool training : {true, false}) {
+      wrapped.train(training);
+      reference.train(training);
+      const Tensor y = wrapped(x);
+      ASSERT_EQ(y.scalar_type(), at::kFloat);
+      EXPECT_TRUE(torch::allclose(y, reference(x), 1e-2, 1e-2));
+      y.square().mean().backward();
+      for (const auto& parameter : wrapped.parameters()) {
+        EXPECT_EQ(parameter.grad().scalar_type(), parameter.scalar_type());
+        EXPECT_TRUE(parameter.grad().isfinite().all().item<bool>());
+      }
+    }
+    const auto buffers = wrapped.named_buffers();
+    ASSERT_EQ(buffers.size(), 3U);
+    EXPECT_EQ(buffers[0].name, "1.running_mean");
+    EXPECT_EQ(buffers[1].value.scalar_type(), at::kFloat);
+    EXPECT_TRUE(buffers[1].value.isfinite().all().item<bool>());
+    EXPECT_EQ(buffers[2].value.item<std::int64_t>(), 1) << "evaluation leaves the statistics alone";
+  }
+}
+
+/// A network of somebody else: knows nothing of borders.
+struct ForeignImpl : torch::nn::Module {
+  ForeignImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(4));
+    group = register_module("group", torch::nn::GroupNorm(torch::nn::GroupNormOptions(2, 4)));
+    mean = register_buffer("mean", torch::full({1}, 0.1F));
+  }
+  Tensor forward(const Tensor& x) {
+    seen = x.scalar_type();
+    auto y = group(norm(conv(x - mean)));
+    inside = y.scalar_type();
+    return y;
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::GroupNorm group{nullptr};
+  Tensor mean;
+  at::ScalarType seen = at::kByte;
+  at::ScalarType inside = at::kByte;
+};
+TORCH_MODULE(Foreign);
+
+TEST(Fp16Module, ForeignNetworksRunNormalisationOnReducedInput) {
+  for (const auto precision : {Precision::fp16, Precision::bf16}) {
+    Fp16Module wrapped(Foreign(), precision);
+    for (const bool training : {true, false}) {
+      wrapped.train(training);
+      const Tensor y = wrapped(torch::randn({2, 2, 6, 6}));
+      EXPECT_EQ(y.scalar_type(), at::kFloat);
+      y.sum().backward();
+    }
+    EXPECT_EQ(wrapped.net().seen, replica_dtype(precision));
+    EXPECT_EQ(wrapped.net().inside, replica_dtype(precision));
+    EXPECT_EQ(wrapped.net().mean.scalar_type(), replica_dtype(precision));
+    EXPECT_EQ(wrapped.net().norm->running_var.scalar_type(), at::kFloat);
+  }
+}
+
+TEST(Fp16Module, FrozenNormalisationInTrainingWorks) {
+  Fp16Module wrapped(Foreign{});
+  for (auto& parameter : wrapped.net().norm->parameters()) parameter.set_requires_grad(false);
+  wrapped.net().norm->eval();
+  wrapped(torch::randn({2, 2, 6, 6})).sum().backward();
+  EXPECT_FALSE(wrapped.net().norm->weight.grad().defined());
+  EXPECT_TRUE(wrapped.net().conv->weight.grad().defined());
+}
+
+TEST(Fp16Module, KeepsModulesByName) {
+  Fp16Module wrapped(conv_bn_net(), Precision::fp16, {.names = {"3"}});
+  EXPECT_EQ(wrapped.parameters()[0].scalar_type(), at::kHalf);
+  EXPECT_EQ(wrapped.parameters()[4].scalar_type(), at::kFloat);
+  const Tensor x = torch::randn({1, 3, 5, 5});
+  wrapped(x).sum().backward();
+  EXPECT_EQ(wrapped.parameters()[4].grad().scalar_type(), at::kFloat);
+  // The last layer was not rounded: its output has values that FP16 has not.
+  const Tensor y = wrapped(x);
+  EXPECT_FALSE(torch::equal(y, y.to(at::kHalf).to(at::kFloat)));
+  Fp16Module all(conv_bn_net());
+  const Tensor z = all(x);
+  EXPECT_TRUE(torch::equal(z, z.to(at::kHalf).to(at::kFloat)));
+}
+
+TEST(Fp16Module, NamesMatchWholePathElements) {
+  torch::nn::Sequential net;
+  net->push_back("head", torch::nn::Linear(2, 2));
+  net->push_back("header", torch::nn::Linear(2, 2));
+  Fp16Module wrapped(net, Precision::fp16, {.names = {"head"}});
+  EXPECT_EQ(wrapped.parameters()[0].scalar_type(), at::kFloat);
+  EXPECT_EQ(wrapped.parameters()[2].scalar_type(), at::kHalf);
+  EXPECT_EQ(wrapped(torch::ones({1, 2})).scalar_type(), at::kFloat);
+}
+
+TEST(Fp16Module, UnknownNamesAreListed) {
+  const auto message =
+      message_of([] { Fp16Module(conv_bn_net(), Precision::fp16, {.names = {"tail"}}); });
+  EXPECT_NE(message.find("'tail'"), std::string::npos) << message;
+  EXPECT_NE(message.find("0, 1, 2, 3"), std::string::npos) << message;
+}
+
+TEST(Fp16Module, KeepsModulesByPredicate) {
+  KeepInFp32 keep;
+  keep.normalisation = false;
+  keep.also = [](const std::string&, const torch::nn::Module& module) {
+    const auto* layer = module.as<torch::nn::Conv2dImpl>();
+    return layer != nullptr && layer->options.out_channels() == 4;
+  };
+  Fp16Module wrapped(conv_bn_net(), Precision::fp16, keep);
+  EXPECT_EQ(wrapped.parameters()[2].scalar_type(), at::kHalf) << "normalisation was not kept";
+  EXPECT_EQ(wrapped.named_buffers()[0].value.scalar_type(), at::kHalf);
+  EXPECT_EQ(wrapped.parameters()[4].scalar_type(), at::kFloat);
+  EXPECT_TRUE(wrapped(torch::randn({2, 3, 6, 6})).isfinite().all().item<bool>());
+}
+
+struct NestedImpl : torch::nn::Module {
+  using Value = std::tuple<Tensor, std::map<std::string, Tensor>>;
+  Value forward(const Value& value, int factor) {
+    const auto& [x, more] = value;
+    inside = {x.scalar_type(), more.at("y").scalar_type(), more.at("n").scalar_type()};
+    return {x * factor, {{"y", more.at("y") + 1}, {"n", more.at("n")}}};
+  }
+  std::vector<at::ScalarType> inside;
+};
+TORCH_MODULE(Nested);
+
+TEST(Fp16Module, TakesAndGivesNestedValues) {
+  Fp16Module wrapped(Nested{});
+  const NestedImpl::Value value{torch::ones({2}),
+                                {{"y", torch::ones({1})}, {"n", torch::arange(2)}}};
+  const auto [x, more] = wrapped(value, 3);
+  EXPECT_EQ(wrapped.net().inside, (std::vector{at::kHalf, at::kHalf, at::kLong}));
+  EXPECT_TRUE(torch::equal(x, torch::full({2}, 3.0F)));
+  EXPECT_TRUE(torch::equal(more.at("y"), torch::full({1}, 2.0F)));
+  EXPECT_EQ(more.at("n").scalar_type(), at::kLong);
+}
+
+TEST(Fp16Module, TiedParametersCountOnce) {
+  auto net = std::make_shared<torch::nn::Module>();
+  auto layer = std::make_shared<torch::nn::LinearImpl>(3, 3);
+  net->register_module("a", layer);
+  net->register_module("b", layer);
+  struct Wrapper : torch::nn::Module {
+    Tensor forward(const Tensor& x) { return x; }
+  };
+  auto outer = std::make_shared<Wrapper>();
+  outer->register_module("net", net);
+  Fp16Module<Wrapper> wrapped(outer);
+  const auto parameters = wrapped.named_parameters_with_masters();
+  ASSERT_EQ(parameters.size(), 2U);
+  EXPECT_EQ(parameters[0].name, "net.a.weight");
+  EXPECT_EQ(parameters[0].master.scalar_type(), at::kFloat);
+}
+
+TEST(Fp16Module, RefusesDoublePrecision) {
+  torch::nn::Linear layer(2, 2);
+  layer->to(at::kDouble);
+  const auto message = message_of([&] { Fp16Module wrapped(layer); });
+  EXPECT_NE(message.find("parameter weight is Double"), std::string::npos) << message;
+}
+
+TEST(Fp16Module, Fp32ChangesNothing) {
+  auto net = conv_bn_net();
+  net->eval();
+  const Tensor x = torch::randn({1, 3, 6, 6});
+  const Tensor expected = net->forward(x);
+  Fp16Module wrapped(net, Precision::fp32);
+  EXPECT_TRUE(torch::equal(wrapped(x), expected));
+  for (const auto& parameter : wrapped.named_parameters_with_masters())
+    EXPECT_EQ(parameter.master.data_ptr(), parameter.replica.data_ptr()) << "no copy where exact";
+}
+
+struct ProbeImpl : torch::nn::Module {
+  ProbeImpl() { layer = register_module("layer", torch::nn::Conv2d(2, 2, 1)); }
+  Tensor forward(const Tensor& x) {
+    if (fail) throw DataError("asked to fail");
+    const Tensor y = layer(x);
+    inside = y.scalar_type();
+    return y;
+  }
+  torch::nn::Conv2d layer{nullptr};
+  at::ScalarType inside = at::kByte;
+  bool fail = false;
+};
+TORCH_MODULE(Probe);
+
+TEST(Fp16Module, AmpCastsOperationsAndKeepsParameters) {
+  Fp16Module wrapped(Probe(), Precision::amp);
+  const Tensor x = torch::randn({1, 2, 3, 3});
+  const Tensor y = wrapped(x);
+  EXPECT_EQ(y.scalar_type(), at::kFloat);
+  EXPECT_EQ(wrapped.net().inside, at::kHalf);
+  EXPECT_EQ(wrapped.parameters()[0].scalar_type(), at::kFloat);
+  y.sum().backward();
+  EXPECT_EQ(wrapped.parameters()[0].grad().scalar_type(), at::kFloat);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  // A weight changed between two steps is seen: the cache of cast weights does not outlive a
+  // forward.
+  {
+    const torch::NoGradGuard no_grad;
+    wrapped.parameters()[0].zero_();
+    wrapped.parameters()[1].fill_(0.5);
+  }
+  EXPECT_TRUE(torch::equal(wrapped(x), torch::full({1, 2, 3, 3}, 0.5F)));
+}
+
+TEST(Fp16Module, AmpEndsWithAnExceptionToo) {
+  Fp16Module wrapped(Probe(), Precision::amp);
+  wrapped.net().fail = true;
+  EXPECT_THROW(wrapped(torch::ones({1, 2, 3, 3})), DataError);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+}
+
+}  // namespace
+}  // namespace vsr::runtime
