@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a checkpoint by themselves: manifest, HDF5 views, rules of a snapshot, and the
+// comparison with a network.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "comm/error.hpp"
+#include "runtime/checkpoint/hdf5_handles.hpp"
+#include "runtime/checkpoint/hdf5_images.hpp"
+#include "runtime/checkpoint/match_parameters.hpp"
+#include "tests/support/checkpoint_writing.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using test::sample_parameters;
+using test::sample_snapshot;
+using test::sample_value;
+using test::TemporaryFolder;
+
+template <typename Expected, typename Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "threw nothing";
+  return "";
+}
+
+void expect_in(const std::string& part, const std::string& text) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+Manifest small_manifest() {
+  Manifest manifest;
+  manifest.world = 2;
+  manifest.iteration = 12000;
+  manifest.elements = 300000;
+  manifest.global_size_bytes = 4711;
+  manifest.global_checksum = 0xfedcba9876543210ULL;
+  manifest.shards = {{"shard_00000-of-00002.h5",
+                      900000,
+                      {{0, 100}, {200, 200000}},
+                      7,
+                      {{"master", {4096, {1, 2}}}}},
+                     {"shard_00001-of-00002.h5",
+                      900000,
+                      {{100, 200}, {200000, 300000}},
+                      8,
+                      {{"master", {4096, {3, 4, 5}}}}}};
+  return manifest;
+}
+
+TEST(Manifest, ComesBackFromItsText) {
+  const Manifest manifest = small_manifest();
+  const Manifest read = manifest_from_text(to_text(manifest));
+  EXPECT_EQ(to_text(read), to_text(manifest));
+  EXPECT_EQ(read.iteration, 12000);
+  EXPECT_EQ(read.global_checksum, 0xfedcba9876543210ULL);
+  ASSERT_EQ(read.shards.size(), 2U);
+  EXPECT_EQ(read.shards[1].intervals, manifest.shards[1].intervals);
+  EXPECT_EQ(read.shards[1].arrays.at("master").checksums, (std::vector<std::uint64_t>{3, 4, 5}));
+  EXPECT_EQ(nlohmann::json::parse(to_text(manifest)).at("checksum_elements"), 262144);
+}
+
+TEST(Manifest, FindsEveryFlippedBitAndEveryCut) {
+  const std::string text = to_text(small_manifest());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      EXPECT_THROW(manifest_from_text(changed), CheckpointError) << "byte " << i << " bit " << bit;
+    }
+    EXPECT_THROW(manifest_from_text(text.substr(0, i)), CheckpointError) << "cut at " << i;
+  }
+  EXPECT_THROW(manifest_from_text(""), CheckpointError);
+  EXPECT_THROW(manifest_from_text("{\"format\": 1}"), CheckpointError);
+  EXPECT_THROW(manifest_from_text(std::string(100000, '[')), CheckpointError);
+}
+
+TEST(Manifest, BlocksAreCutOnTheGlobalIndex) {
+  EXPECT_TRUE(checksum_blocks({}).empty());
+  EXPECT_TRUE(checksum_blocks({{5, 5}}).empty());
+  EXPECT_EQ(checksum_blocks({{10, 20}, {262143, 524289}}),
+            (std::vector<comm::Interval>{
+                {10, 20}, {262143, 262144}, {262144, 524288}, {524288, 524289}}));
+}
+
+TEST(Manifest, ChecksumIsXxh3OfTheBytes) {
+  // XXH3-64 of no bytes, from the specification of the algorithm.
+  EXPECT_EQ(checksum({}), 0x2d06800538d394c2ULL);
+  EXPECT_EQ(checksum_text(0x1fULL), "000000000000001f");
+}
+
+TEST(Manifest, RefusesShardsThatDoNotFitTogether) {
+  const auto refused = [](auto change) {
+    Manifest manifest = small_manifest();
+    change(manifest);
+    return message_of<CheckpointError>([&] { check_coverage(manifest); });
+  };
+  expect_in("overlap in [99, 100)",
+            refused([](Manifest& m) { m.shards[1].intervals[0].begin = 99; }));
+  expect_in("miss [100, 101)", refused([](Manifest& m) { m.shards[1].intervals[0].begin = 101; }));
+  expect_in("miss [300000, 300001)", refused([](Manifest& m) { m.elements = 300001; }));
+  expect_in("leaves the 299999", refused([](Manifest& m) { m.elements = 299999; }));
+  expect_in("lists 2 shards of a run on 3", refused([](Manifest& m) { m.world = 3; }));
+  expect_in("has 1 checksums, expected 2",
+            refused([](Manifest& m) { m.shards[0].arrays["master"].checksums.pop_back(); }));
+  expect_in("leaves the file", refused([](Manifest& m) { m.shards[0].size_bytes = 800000; }));
+  expect_in("leaves the file",
+            refused([](Manifest& m) { m.shards[0].arrays["master"].offset_bytes = -4; }));
+  expect_in("two arrays overlap", refused([](Manifest& m) {
+              m.shards[0].arrays["exp_avg"] = m.shards[0].arrays["master"];
+            }));
+  expect_in("holds other arrays", refused([](Manifest& m) {
+              auto node = m.shards[1].arrays.extract("master");
+              node.key() = "exp_avg";
+              m.shards[1].arrays.insert(std::move(node));
+            }));
+  // A range that would need 2^40 checksums is refused without making room for them.
+  expect_in("checksums, expected", refused([](Manifest& m) {
+              m.elements = std::int64_t{1} << 58;
+              m.shards[1].intervals[1].end = m.elements;
+            }));
+}
+
+TEST(Manifest, AnotherFormatIsAConfigurationError) {
+  Manifest manifest = small_manifest();
+  manifest.format = kCheckpointFormat + 1;
+  expect_in("format 2",
+            message_of<ConfigurationError>([&] { manifest_from_text(to_text(manifest)); }));
+}
+
+TEST(Boxes, CoverARunInOrder) {
+  const std::vector<std::int64_t> shape = {3, 4, 5};
+  for (std::int64_t begin = 0; begin <= 60; ++begin)
+    for (std::int64_t end = begin; end <= 60; ++end) {
+      std::int64_t next = begin;
+      const std::vector<Box> boxes = boxes_of_run(shape, {begin, end});
+      EXPECT_LE(boxes.size(), 5U);
+      for (const Box& box : boxes)
+        for (std::uint64_t i = 0; i < box.count[0]; ++i)
+          for (std::uint64_t j = 0; j < box.count[1]; ++j)
+            for (std::uint64_t k = 0; k < box.count[2]; ++k) {
+              const auto element =
+                  ((box.start[0] + i) * 4 + box.start[1] + j) * 5 + box.start[2] + k;
+              ASSERT_EQ(static_cast<std::int64_t>(element), next++);
+            }
+      ASSERT_EQ(next, end);
+    }
+}
+
+/// A dataset as floats, read by HDF5 itself.
+std::vector<float> dataset_values(const fs::path& file, const std::string& name,
+                                  std::vector<hsize_t>& shape) {
+  const Hdf5Session session;
+  const Hdf5File opened(VSR_H5(H5Fopen(file.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT)));
+  const Hdf5Dataset dataset(VSR_H5(H5Dopen2(opened.get(), name.c_str(), H5P_DEFAULT)));
+  const Hdf5Space space(VSR_H5(H5Dget_space(dataset.get())));
+  shape.resize(static_cast<std::size_t>(H5Sget_simple_extent_ndims(space.get())));
+  if (!shape.empty()) H5Sget_simple_extent_dims(space.get(), shape.data(), nullptr);
+  std::vector<float> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
+  if (!values.empty())
+    VSR_H5(H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+  return values;
+}
+
+TEST(Hdf5View, ShowsEveryParameterByNameAndShape) {
+  for (const int world : {1, 3, 8}) {
+    const TemporaryFolder folder;
+    const fs::path written = test::write_sample(folder.path(), 12, world);
+    const fs::path step = folder.path() / "moved";
+    fs::rename(written, step);
+    for (const ParameterRecord& parameter : sample_parameters(400))
+      for (const std::string array : {"master", "exp_avg", "exp_avg_sq"}) {
+        std::vector<hsize_t> shape;
+        const auto values =
+            dataset_values(step / "global.h5", "/" + array + "/" + parameter.name, shape);
+        const auto expected_shape =
+            parameter.shape.empty() ? std::vector<std::int64_t>{1} : parameter.shape;
+        EXPECT_EQ(std::vector<std::int64_t>(shape.begin(), shape.end()), expected_shape);
+        EXPECT_TRUE(test::same_bits(
+            values,
+            test::sample_values(array, 12, {{parameter.begin, parameter.begin + parameter.numel}})))
+            << array << " " << parameter.name << " on " << world;
+      }
+  }
+}
+
+TEST(Hdf5View, ShowsNaNWhereAShardIsMissing) {
+  const TemporaryFolder folder;
+  const fs::path step = test::write_sample(folder.path(), 12, 2);
+  fs::remove(step / "shard_00001-of-00002.h5");
+  std::vector<hsize_t> shape;
+  const auto values = dataset_values(step / "global.h5", "/master/body.weight", shape);
+  EXPECT_EQ(values.front(), sample_value("master", 12, 449));
+  EXPECT_TRUE(std::isnan(values.back()));
+}
+
+TEST(Hdf5View, ShardIsAPlainHdf5File) {
+  const TemporaryFolder folder;
+  const fs::path step = test::write_sample(folder.path(), 12, 2);
+  std::vector<hsize_t> shape;
+  const auto borders = dataset_values(step / "shard_00001-of-00002.h5", "/intervals", shape);
+  EXPECT_EQ(shape, (std::vector<hsize_t>{borders.size() / 2, 2}));
+  const auto expected = sample_snapshot(12, 1, 2).shard;
+  EXPECT_EQ(static_cast<std::int64_t>(borders[0]), expected.intervals[0].begin);
+  EXPECT_TRUE(test::same_bits(dataset_values(step / "shard_00001-of-00002.h5", "/exp_avg", shape),
+                              expected.arrays.at("exp_avg")));
+}
+
+TEST(Hdf5View, EqualStatesGiveEqualBytes) {
+  const TemporaryFolder a, b;
+  const fs::path first = test::write_sample(a.path(), 12, 2);
+  const fs::path second = test::write_sample(b.path(), 12, 2);
+  for (const char* name : {"global.h5", "shard_00000-of-00002.h5", "MANIFEST.json"})
+    EXPECT_EQ(test::text_of_file(first / name), test::text_of_file(second / name)) << name;
+}
+
+TEST(Hdf5, ErrorsCarryTheLibrarysOwnAccount) {
+  const Hdf5Session session;
+  const std::string message = message_of<Hdf5Error>(
+      [] { VSR_H5(H5Fopen("/no/such/file.h5", H5F_ACC_RDONLY, H5P_DEFAULT)); });
+  expect_in("H5Fopen", message);
+  expect_in("checkpoint_format_test.cpp:", message);
+  expect_in("No such file or directory", message);
+}
+
+TEST(Hdf5, CallersPrintingComesBack) {
+  H5E_auto2_t before = nullptr, after = nullptr;
+  void* data = nullptr;
+  H5Eget_auto2(H5E_DEFAULT, &before, &data);
+  {
+    const Hdf5Session session;
+    H5E_auto2_t inside = nullptr;
+    H5Eget_auto2(H5E_DEFAULT, &inside, &data);
+    EXPECT_EQ(inside, nullptr);
+  }
+  H5Eget_auto2(H5E_DEFAULT, &after, &data);
+  EXPECT_EQ(before, after);
+  EXPECT_NE(after, nullptr);
+}
+
+TEST(GlobalImage, ComesBackBitForBit) {
+  const Snapshot snapshot = sample_snapshot(99, 0, 1);
+  const Snapshot read = snapshot_from_global(global_image(snapshot, {}));
+  EXPECT_EQ(read.iteration, 99);
+  EXPECT_EQ(read.parameters, snapshot.parameters);
+  EXPECT_EQ(read.buffers, snapshot.buffers);
+  EXPECT_EQ(read.state, snapshot.state);
+  EXPECT_EQ(read.state.at("seed").get<std::uint64_t>(), 18446744073709551615ULL);
+}
+
+TEST(GlobalImage, RefusesOtherBytes) {
+  EXPECT_THROW(snapshot_from_global({}), CheckpointError);
+  EXPECT_THROW(snapshot_from_global(std::vector<std::byte>(5000)), CheckpointError);
+  const ShardImage shard = shard_image(sample_snapshot(1, 0, 1), 0, 1);
+  std::vector<std::byte> other(static_cast<std::size_t>(shard.size_bytes));
+  for (const FilePart& part : shard.frame)
+    std::copy(part.bytes.begin(), part.bytes.end(), other.begin() + part.offset_bytes);
+  expect_in("'params' is missing",
+            message_of<CheckpointError>([&] { snapshot_from_global(other); }));
+}
+
+TEST(ShardImage, FrameStaysSmall) {
+  Snapshot snapshot = sample_snapshot(1, 0, 1, 100000);  // 6 MB an array
+  const ShardImage image = shard_image(snapshot, 0, 1);
+  EXPECT_GT(image.size_bytes, 18'000'000);
+  std::size_t frame_bytes = 0;
+  for (const FilePart& part : image.frame) frame_bytes += part.bytes.size();
+  EXPECT_LT(frame_bytes, 20'000U);
+  for (const auto& [name, offset] : image.array_offsets_bytes) EXPECT_EQ(offset % 4096, 0) << name;
+}
+
+TEST(Snapshot, RefusesWhatCannotBeStored) {
+  const auto refused = [](auto change) {
+    Snapshot snapshot = sample_snapshot(3, 0, 1);
+    change(snapshot);
+    return message_of<ArgumentError>([&] { validate(snapshot); });
+  };
+  expect_in("'a/b'", refused([](Snapshot& s) { s.parameters[0].name = "a/b"; }));
+  expect_in("'head.bias' appears twice",
+            refused([](Snapshot& s) { s.parameters[0].name = "head.bias"; }));
+  expect_in("product of its shape", refused([](Snapshot& s) { s.parameters[1].shape = {17}; }));
+  expect_in("begins at 433", refused([](Snapshot& s) { s.parameters[1].begin = 433; }));
+  expect_in("'fp8'", refused([](Snapshot& s) { s.parameters[1].dtype = "fp8"; }));
+  expect_in("extra number", refused([](Snapshot& s) { s.parameters[2].extra = {{"x", 1.0}}; }));
+  expect_in("'norm.batches'", refused([](Snapshot& s) { s.buffers[1].bytes.clear(); }));
+  expect_in("array 'master'", refused([](Snapshot& s) { s.shard.arrays["master"].pop_back(); }));
+  expect_in("'state'",
+            refused([](Snapshot& s) { s.shard.arrays["state"] = s.shard.arrays["master"]; }));
+  expect_in("overlaps", refused([](Snapshot& s) { s.shard.intervals.push_back({0, 1}); }));
+  expect_in("state.deep.0 is not finite", refused([](Snapshot& s) {
+              s.state["deep"] = {std::numeric_limits<double>::infinity()};
+            }));
+  expect_in("iteration -1", refused([](Snapshot& s) { s.iteration = -1; }));
+}
+
+TEST(MatchParameters, AcceptsTheSameNetwork) {
+  auto stored = sample_parameters(400);
+  for (auto& parameter : stored) {
+    parameter.steps += 5;
+    parameter.dtype = "bf16";
+  }
+  match_parameters(sample_parameters(400), stored);
+  match_parameters({}, {});
+  match_buffers(sample_snapshot(1, 0, 1).buffers, sample_snapshot(2, 0, 1).buffers);
+}
+
+TEST(MatchParameters, ListsTheDifferences) {
+  auto stored = sample_parameters(400);
+  stored[0].shape = {32, 3, 3, 3};
+  stored[1].name = "head.offset";
+  const std::string message =
+      message_of<ConfigurationError>([&] { match_parameters(sample_parameters(400), stored); });
+  expect_in("checkpoint of another network: 3 parameters differ", message);
+  expect_in("head.weight is [32, 3, 3, 3] in the checkpoint, the network has [16, 3, 3, 3]",
+            message);
+  expect_in("missing in the checkpoint: head.bias [16]", message);
+  expect_in("only in the checkpoint: head.offset [16]", message);
+}
+
+TEST(MatchParameters, ShowsTenLinesAtMost) {
+  std::vector<ParameterRecord> expected;
+  for (int i = 0; i < 13; ++i)
+    expected.push_back({"p" + std::to_string(i), {1}, "fp32", i, 1, 0, {}});
+  const std::string message =
+      message_of<ConfigurationError>([&] { match_parameters(expected, {}); });
+  expect_in("p9 [1]", message);
+  EXPECT_EQ(message.find("p10 "), std::string::npos);
+  expect_in("and 3 more", message);
+}
+
+TEST(MatchParameters, SeesAnotherOrderAndOtherBuffers) {
+  const std::vector<ParameterRecord> ab = {{"a", {1}, "fp32", 0, 1, 0, {}},
+                                           {"b", {1}, "fp32", 1, 1, 0, {}}};
+  expect_in("another order", message_of<ConfigurationError>([&] {
+              match_parameters(ab, {ab[1], ab[0]});
+            }));
+  auto buffers = sample_snapshot(1, 0, 1).buffers;
+  buffers[0].dtype = "fp16";
+  expect_in("norm.running_mean is fp16 [3] in the checkpoint, the network has fp32 [3]",
+            message_of<ConfigurationError>(
+                [&] { match_buffers(sample_snapshot(1, 0, 1).buffers, buffers); }));
+}
+
+}  // namespace
+}  // namespace vsr::runtime
