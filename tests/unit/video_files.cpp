@@ -317,6 +317,51 @@ TEST(Picture, PngIsLosslessAndSurvivesOddSizes) {
       message_of<IoError>([&] { write_png(folder / "file/a.png", ImageU8(2, 2)); }), "file"));
 }
 
+std::string from_hex(const std::string& digits) {
+  std::string bytes;
+  for (std::size_t i = 0; i < digits.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// 16 x 16 pixels of red (200, 30, 30), full-range BT.601 as every JPEG.
+constexpr const char* kRedJpeg =
+    "ffd8ffdb004300080404040404050505050505060606060606060606060606060707070808080707"
+    "0706060707080808080909090808080809090a0a0a0c0c0b0b0e0e0e111114ffc4004d0001010000"
+    "00000000000000000000000000060101010100000000000000000000000000000507100100000000"
+    "000000000000000000000000110100000000000000000000000000000000ffc00011080010001003"
+    "011200021200031200ffda000c03010002110311003f00901086aa0003ffd9";
+// 2 x 2 grey (10, 200 / 255, 0); 2 x 1 with alpha and 2 x 1 of 16 bits, both (10, 20, 30), (200,
+// 150, 100).
+constexpr const char* kGreyPng =
+    "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f80000000e494441"
+    "54789c63e03ac1f09f0100055601d273c36d920000000049454e44ae426082";
+constexpr const char* kAlphaPng =
+    "89504e470d0a1a0a0000000d4948445200000002000000010806000000f4227f8a00000011494441"
+    "54789c63e012916338312de53f00084202fe0222acdc0000000049454e44ae426082";
+constexpr const char* kDeepPng =
+    "89504e470d0a1a0a0000000d49484452000000020000000110020000002bd0349e00000015494441"
+    "54789c63e0e2121191933b7162dab4941400120f03fd77422db50000000049454e44ae426082";
+
+TEST(Picture, GreyAlphaDeepAndJpegBecomeRgb) {
+  const TemporaryFolder folder;
+  const auto decode = [&](const char* digits) {
+    test::write_bytes(folder / "picture", from_hex(digits));
+    return read_picture(folder / "picture").values;
+  };
+  EXPECT_EQ(decode(kGreyPng),
+            (std::vector<std::uint8_t>{10, 10, 10, 200, 200, 200, 255, 255, 255, 0, 0, 0}));
+  const std::vector<std::uint8_t> two = {10, 20, 30, 200, 150, 100};
+  EXPECT_EQ(decode(kAlphaPng), two);
+  const auto deep = decode(kDeepPng);
+  ASSERT_EQ(deep.size(), two.size());
+  for (std::size_t i = 0; i < two.size(); ++i) EXPECT_NEAR(deep[i], two[i], 1) << i;
+  const auto red = decode(kRedJpeg);
+  ASSERT_EQ(red.size(), 16U * 16U * 3U);
+  for (std::size_t i = 0; i < red.size(); ++i) EXPECT_NEAR(red[i], i % 3 == 0 ? 200 : 30, 3) << i;
+}
+
 TEST(Writer, NothingAppearsWithoutFinish) {
   const TemporaryFolder folder;
   for (const std::string name : {"a.mp4", "frames"}) {
