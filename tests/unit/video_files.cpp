@@ -162,6 +162,20 @@ TEST(Reader, WrongTimestampsFallBackToDecodingFromTheStart) {
   expect_same_in_any_order(folder / "twice.mp4", expected);
 }
 
+// A bare stream has no times at all, AVI has none of presentation.
+TEST(Reader, MissingTimestampsFallBackToDecodingFromTheStart) {
+  const TemporaryFolder folder;
+  const auto source = test::moving_frames(30, 48, 64);
+  test::write_clip(folder / "good.mp4", source, {.gop = 12, .b_frames = 3});
+  VideoReader good(folder / "good.mp4");
+  const auto expected = read_all(good);
+  for (const std::string name : {"bare.h264", "old.avi"}) {
+    test::write_clip(folder / name, source, {.gop = 12, .b_frames = 3});
+    EXPECT_FALSE(VideoReader(folder / name).is_seekable()) << name;
+    expect_same_in_any_order(folder / name, expected);
+  }
+}
+
 TEST(Reader, IndexInFrontReadsTheSame) {
   const TemporaryFolder folder;
   test::write_clip(folder / "back.mp4", test::moving_frames(20, 48, 64), {.gop = 6});
