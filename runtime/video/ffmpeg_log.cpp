@@ -48,4 +48,8 @@ std::string ffmpeg_reason(int code) {
   return reason;
 }
 
+bool ffmpeg_saw_early_end() {
+  return first_error.find("ended prematurely") != std::string::npos;
+}
+
 }  // namespace vsr::runtime

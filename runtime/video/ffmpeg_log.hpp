@@ -14,4 +14,8 @@ void start_ffmpeg_log();
 /// since start_ffmpeg_log.
 std::string ffmpeg_reason(int code);
 
+/// True when FFmpeg said since start_ffmpeg_log that a file ends too early: some demuxers report
+/// that as an ordinary end.
+bool ffmpeg_saw_early_end();
+
 }  // namespace vsr::runtime

@@ -9,7 +9,7 @@
 namespace vsr::runtime {
 
 /// Decode a PNG, JPEG, BMP or TIFF file (told apart by content) to 8-bit RGB: grey is spread to
-/// three channels, 16 bits are scaled, alpha is dropped.
+/// three channels, 16 bits are scaled (within 1 of v / 257), alpha is dropped.
 /// @throws DataError naming path and reason
 ImageU8 read_picture(const std::filesystem::path& path);
 

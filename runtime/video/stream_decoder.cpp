@@ -76,6 +76,7 @@ AVPacket* StreamDecoder::next_packet() {
   for (;;) {
     av_packet_unref(packet_.get());
     const int code = av_read_frame(input_.get(), packet_.get());
+    if (code == AVERROR_EOF && ffmpeg_saw_early_end()) fail("cut off: " + ffmpeg_reason(code));
     if (code == AVERROR_EOF) return nullptr;
     if (code < 0) fail("damaged or cut off: " + ffmpeg_reason(code));
     if (packet_.get()->stream_index != stream_->index) continue;

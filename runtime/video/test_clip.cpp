@@ -58,7 +58,7 @@ Scene make_scene(const TestClipOptions& options) {
     wave.fy = 2.0 * std::numbers::pi * frequency * std::sin(angle);
     wave.phase = draws.between(0.0, 2.0 * std::numbers::pi);
     for (double& amplitude : wave.amplitude) {
-      amplitude = draws.between(0.7, 1.3) * 32.0 * std::pow(0.94, w);
+      amplitude = draws.between(0.7, 1.3) * 17.0 * std::pow(0.94, w);
     }
   }
   for (Disc& disc : scene.discs) {

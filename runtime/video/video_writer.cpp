@@ -69,14 +69,15 @@ bool is_one_of(std::string_view extension, std::span<const std::string_view> kno
 
 std::unique_ptr<FrameWriter> open_writer(const std::filesystem::path& path, FrameRate rate,
                                          const VideoWriterOptions& options) {
-  constexpr std::array<std::string_view, 3> kWritten = {".mp4", ".mkv", ".mov"};
-  constexpr std::array<std::string_view, 9> kOtherFiles = {".avi", ".webm", ".png",  ".jpg", ".gif",
-                                                           ".mpg", ".ts",   ".jpeg", ".y4m"};
+  constexpr std::array<std::string_view, 5> kWritten = {".mp4", ".mkv", ".mov", ".avi", ".h264"};
+  constexpr std::array<std::string_view, 8> kOtherFiles = {".webm", ".png", ".jpg",  ".gif",
+                                                           ".mpg",  ".ts",  ".jpeg", ".y4m"};
   const std::string extension = path.extension().string();
   if (is_one_of(extension, kWritten)) return std::make_unique<H264Writer>(path, rate, options);
   if (is_one_of(extension, kOtherFiles)) {
-    throw UsageError(path.string() + ": cannot write " + extension +
-                     "; give a name ending in .mp4, .mkv or .mov, or a folder for PNG frames");
+    throw UsageError(
+        path.string() + ": cannot write " + extension +
+        "; give a name ending in .mp4, .mkv, .mov or .avi, or a folder for PNG frames");
   }
   return std::make_unique<PngFolderWriter>(path);
 }

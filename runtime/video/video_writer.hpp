@@ -36,9 +36,9 @@ class FrameWriter {
   FrameWriter() = default;
 };
 
-/// Open a writer by name: `.mp4 .mkv .mov` is H.264 (libx264; yuv420p, yuv444p for odd sizes;
-/// BT.601 below 720 lines, else BT.709, limited range; one encoding thread), any other name a
-/// folder of %08d.png, which must not exist yet or be empty. Missing parent folders are made.
+/// Open a writer by name: `.mp4 .mkv .mov .avi .h264` is H.264 (libx264; yuv420p, yuv444p for odd
+/// sizes; BT.601 below 720 lines, else BT.709, limited range; one encoding thread), any other name
+/// a folder of %08d.png, which must not exist yet or be empty. Missing parent folders are made.
 /// @throws NotCompiled when this FFmpeg has no libx264 encoder; IoError naming path and reason;
 ///         UsageError for the extension of another kind of video or picture file
 std::unique_ptr<FrameWriter> open_writer(const std::filesystem::path& path, FrameRate rate,
