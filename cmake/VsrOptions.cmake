@@ -29,8 +29,10 @@ endif()
 find_program(VSR_CCACHE ccache)
 mark_as_advanced(VSR_CCACHE)
 if(VSR_CCACHE)
-  # Precompiled headers and __TIME__ in system headers would otherwise defeat the cache.
+  # Precompiled headers and __TIME__ in system headers would otherwise defeat the cache; with a base
+  # folder, clones in other places share it.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+      "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
       "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
       "${VSR_CCACHE}")
 endif()
