@@ -18,7 +18,7 @@ double luma(std::uint8_t r, std::uint8_t g, std::uint8_t b) noexcept;
 std::vector<double> luma_plane(const ImageU8& image);
 
 /// 10 log10(255^2 / mse) in dB on luma, after cutting `crop` pixels from every side; +inf for equal
-/// pictures. Not symmetric to any other definition: 255 stays the peak although luma ends at 235.
+/// pictures. The peak stays 255 although luma ends at 235.
 /// @throws ArgumentError when sizes differ or the crop leaves nothing
 double psnr_y(const ImageU8& a, const ImageU8& b, std::int64_t crop = 0);
 

@@ -11,11 +11,12 @@
 namespace vsr::runtime {
 
 /// The first (best) video stream of a file; any container and codec that FFmpeg decodes.
-/// Frames are numbered as sequential decoding delivers them. Opening scans the packets once,
-/// without decoding them; where timestamps are missing, repeated or contradict the decoder, it
-/// decodes the file once instead, and reading backwards then starts from the beginning. RGB
-/// conversion: swscale, bicubic, accurate rounding, full chroma, bit-exact; the matrix and range
-/// tags of the stream hold, an untagged stream is limited range, BT.601 below 720 lines, else
+/// Frames are numbered as sequential decoding delivers them. Opening scans the packets once and
+/// decodes the first few frames; where timestamps are missing, repeated or contradict the decoder,
+/// it decodes the whole file once instead, and reading backwards then starts from the beginning.
+///
+/// RGB conversion: swscale, bicubic, accurate rounding, full chroma, bit-exact; the matrix and
+/// range tags of the stream hold, an untagged stream is limited range, BT.601 below 720 lines, else
 /// BT.709. Decoding uses one thread.
 class VideoReader final : public Clip {
  public:
