@@ -24,7 +24,10 @@ for ((round = 1; round <= rounds; round++)); do
   done
   grep -q '^from ' "$out" || { echo "round $round: did not start"; cat "$out"; exit 1; }
   sleep "0.$(printf %03d $((RANDOM % 700)))"
-  mapfile -t pids < <(pgrep -P $mpirun -f "^$VSR_BIN/checkpoint_saver")
+  pids=()
+  for pid in $(cat /proc/$mpirun/task/*/children); do
+    [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$VSR_BIN/checkpoint_saver")" ] && pids+=("$pid")
+  done
   if ((${#pids[@]} == 0)); then echo "round $round: no ranks"; cat "$out"; exit 1; fi
   kill -KILL "${pids[RANDOM % ${#pids[@]}]}" && killed=$((killed + 1))
   wait $mpirun && { echo "round $round: mpirun did not notice"; exit 1; }

@@ -304,6 +304,7 @@ TEST_F(CheckpointStoreTest, PruneKeepsTheNewestValidOnes) {
   expect_in("Read-only file system", agreed(ExitCode::io, [&] { store_->prune(1); }));
   set_fault_hook({});
   EXPECT_TRUE(fs::exists(step(3)));
+  world().barrier();
   EXPECT_EQ(store_->prune(1), (std::vector<fs::path>{step(3)}));
   expect_equals(*load(), 6);
 }

@@ -173,6 +173,19 @@ TEST(RunLock, TakesOverFromADeadProcess) {
   expect_in("process " + std::to_string(child) + " is dead", lock.notice());
 }
 
+TEST(RunLock, TakesOverFromAProcessThatNobodyWaitedFor) {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    new RunLock(folder.path());
+    ::_exit(0);
+  }
+  siginfo_t info = {};
+  ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);  // dead, still a zombie
+  expect_in("is dead", RunLock(folder.path()).notice());
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST(RunLock, KnowsAReusedProcessNumber) {
   const TemporaryFolder folder;
   nlohmann::json entry;
