@@ -11,30 +11,18 @@
 #include "runtime/checkpoint/hdf5_images.hpp"
 #include "runtime/checkpoint/match_parameters.hpp"
 #include "tests/support/checkpoint_writing.hpp"
+#include "tests/support/error_messages.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+using test::expect_in;
+using test::message_of;
 using test::sample_parameters;
 using test::sample_snapshot;
 using test::sample_value;
 using test::TemporaryFolder;
-
-template <typename Expected, typename Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "threw nothing";
-  return "";
-}
-
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-}
 
 Manifest small_manifest() {
   Manifest manifest;
