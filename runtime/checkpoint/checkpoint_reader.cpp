@@ -2,8 +2,6 @@
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <system_error>
 
 #include "comm/error.hpp"
 #include "runtime/checkpoint/files.hpp"
@@ -37,10 +35,7 @@ std::string owners_of(const std::vector<ParameterRecord>& parameters, comm::Inte
 }
 
 void expect_size(const fs::path& file, std::int64_t expected) {
-  std::error_code error;
-  if (!fs::is_regular_file(file, error))
-    throw CheckpointError("'" + file.string() + "' is missing");
-  const auto size = static_cast<std::int64_t>(fs::file_size(file));
+  const std::int64_t size = InputFile(file).size_bytes();
   if (size != expected)
     throw CheckpointError("'" + file.string() + "' has " + std::to_string(size) +
                           " bytes, the manifest says " + std::to_string(expected));

@@ -32,6 +32,12 @@ std::vector<std::uint64_t> write_array(OutputFile& file, const std::vector<float
   return checksums;
 }
 
+std::int64_t array_bytes(const ShardData& shard) {
+  std::size_t values = 0;
+  for (const auto& [name, array] : shard.arrays) values += array.size();
+  return static_cast<std::int64_t>(values * sizeof(float));
+}
+
 /// Where names cannot be swapped: the old checkpoint steps aside under a name that the next start
 /// knows, so that dying between the two renames loses nothing.
 void replace_in_two_steps(const fs::path& temporary, const fs::path& target) {
@@ -52,13 +58,15 @@ void replace_in_two_steps(const fs::path& temporary, const fs::path& target) {
 
 ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world) {
   validate(snapshot);
+  OutputFile file(folder / shard_name(rank, world));
+  // The bulk first: a full disk or a quota then shows here, before HDF5 is asked for anything.
+  file.allocate(array_bytes(snapshot.shard));
   const ShardImage image = shard_image(snapshot, rank, world);
+  file.allocate(image.size_bytes);
   ShardEntry entry;
   entry.file = shard_name(rank, world);
   entry.size_bytes = image.size_bytes;
   entry.intervals = snapshot.shard.intervals;
-  OutputFile file(folder / entry.file);
-  file.allocate(image.size_bytes);
   FrameChecksum frame;
   for (const FilePart& part : image.frame) {
     frame.add(part.bytes);

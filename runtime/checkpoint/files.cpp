@@ -91,12 +91,14 @@ void OutputFile::sync_and_close() {
 }
 
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path_, ignored))
-    throw CheckpointError("'" + path_.string() + "' is missing or no file");
-  descriptor_ = open_checked(path_, O_RDONLY, "open");
+  const std::string missing = path_.string() + " is missing or no file";
+  // Without waiting: a named pipe in place of a file must not stop us for ever.
+  descriptor_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor_ && (errno == ENOENT || errno == ENOTDIR)) throw CheckpointError(missing);
+  if (!descriptor_) fail("open", path_, errno);
   struct stat status = {};
   if (::fstat(descriptor_.get(), &status) != 0) fail("look at", path_, errno);
+  if (!S_ISREG(status.st_mode)) throw CheckpointError(missing);
   size_bytes_ = status.st_size;
 }
 

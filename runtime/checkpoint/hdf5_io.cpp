@@ -20,6 +20,8 @@ constexpr hssize_t kMostSmallElements = 1 << 28;
 
 Hdf5Properties memory_file_access() {
   Hdf5Properties access(VSR_H5(H5Pcreate(H5P_FILE_ACCESS)));
+  // The default driver follows links to find a file's real name, which one in memory has not.
+  VSR_H5(H5Pset_fapl_stdio(access.get()));
   // Large arrays start on a page, for direct and memory-mapped access.
   VSR_H5(H5Pset_alignment(access.get(), 65536, 4096));
   VSR_H5(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));

@@ -91,7 +91,9 @@ auto parsed(const std::string& what, Parse parse) {
 }
 
 std::string closing_line(std::string_view head) {
-  return std::string(1, '"').append(checksum_text(XXH3_64bits(head.data(), head.size()))).append("\"\n}\n");
+  return std::string(1, '"')
+      .append(checksum_text(XXH3_64bits(head.data(), head.size())))
+      .append("\"\n}\n");
 }
 
 constexpr std::string_view kChecksumKey = "\n \"manifest_xxh3\": ";

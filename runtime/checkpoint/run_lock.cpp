@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "comm/error.hpp"
@@ -26,6 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr int kPatienceChecks = 10;
+constexpr std::chrono::milliseconds kPatience(100);
 
 std::string host_name() {
   std::array<char, 256> name = {};
@@ -45,16 +50,28 @@ std::string link_target(const fs::path& path) {
   return fs::read_symlink(path, ignored).string();
 }
 
-/// Field 22 of /proc/PID/stat: tells a process from a later one with the same number.
-std::string start_ticks(long pid) {
+/// Field `number` of /proc/PID/stat, counted from 1; for those after the program's name.
+std::string process_field(long pid, int number) {
   const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
   const auto after_name = line.rfind(')');
   if (after_name == std::string::npos) return "";
   std::istringstream fields(line.substr(after_name + 1));
   std::string field;
-  for (int i = 3; i <= 22; ++i)
+  for (int i = 3; i <= number; ++i)
     if (!(fields >> field)) return "";
   return field;
+}
+
+/// Tells a process from a later one with the same number.
+std::string start_ticks(long pid) {
+  return process_field(pid, 22);
+}
+
+/// Dead, though its parent may not have asked for it yet.
+bool is_dead(long pid) {
+  if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return true;
+  const std::string state = process_field(pid, 3);
+  return state == "Z" || state == "X";
 }
 
 std::string environment(const char* name) {
@@ -89,20 +106,24 @@ std::string text_of(const json& entry, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
+bool is_of_this_host(const json& held, const json& ours) {
+  return held.is_object() && text_of(held, "host") == text_of(ours, "host");
+}
+
 /// Why `held` no longer counts, or empty when its run may be alive.
 std::string why_stale(const json& held, const json& ours) {
+  if (!held.is_object()) return "";
   const std::string job = text_of(held, "job");
   if (!job.empty() && job == text_of(ours, "job") &&
       std::atol(text_of(held, "job_restart").c_str()) <
           std::atol(text_of(ours, "job_restart").c_str()))
     return "job " + job + " was started anew";
-  if (text_of(held, "host") != text_of(ours, "host")) return "";
+  if (!is_of_this_host(held, ours)) return "";
   if (text_of(held, "boot") != text_of(ours, "boot")) return "the host was started anew";
   // Another container: its process numbers mean nothing here.
   if (text_of(held, "pid_namespace") != text_of(ours, "pid_namespace")) return "";
   const long pid = std::atol(text_of(held, "pid").c_str());
-  const bool is_gone = pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH);
-  if (is_gone || start_ticks(pid) != text_of(held, "start_ticks"))
+  if (is_dead(pid) || start_ticks(pid) != text_of(held, "start_ticks"))
     return "process " + std::to_string(pid) + " is dead";
   return "";
 }
@@ -142,12 +163,18 @@ RunLock::RunLock(const fs::path& run_folder) : run_folder_(run_folder) {
   const FileDescriptor turn = take_turn(run_folder_);
   std::error_code ignored;
   if (fs::exists(path, ignored)) {
-    const json held = json::parse(read_lock(path), nullptr, false);
-    const std::string reason = held.is_object() ? why_stale(held, ours) : "";
+    json held = json::parse(read_lock(path), nullptr, false);
+    std::string reason = why_stale(held, ours);
+    // A run that was killed needs a moment to die, in the middle of a sync for example.
+    for (int i = 0; i < kPatienceChecks && reason.empty() && is_of_this_host(held, ours); ++i) {
+      std::this_thread::sleep_for(kPatience);
+      held = json::parse(read_lock(path), nullptr, false);
+      reason = fs::exists(path, ignored) ? why_stale(held, ours) : "it ended just now";
+    }
     if (reason.empty()) refuse(run_folder_, held);
     notice_ = "took over the lock of a dead run (" + reason + "): host " + text_of(held, "host") +
               ", started " + text_of(held, "started");
-    remove_file(path);
+    if (fs::exists(path, ignored)) remove_file(path);
   }
   try {
     write_new_file(path, content);

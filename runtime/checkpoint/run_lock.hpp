@@ -11,7 +11,8 @@ namespace vsr::runtime {
 /// Holds RUN/LOCK for as long as it lives. For rank 0 alone; local.
 /// The file names host, process, start time and job. It is taken over when its process is dead on
 /// this host, or when it was left by an earlier start of this same Slurm job (requeued elsewhere);
-/// `notice()` then says so. The destructor removes the file if it still is ours.
+/// `notice()` then says so. A holder on this host is given a second to finish dying. The destructor
+/// removes the file if it still is ours.
 class RunLock {
  public:
   /// Create `run_folder` if need be and take its lock.

@@ -9,7 +9,7 @@ trap 'rm -rf "$run"' EXIT
 $VSR_MPIRUN -np 2 "$VSR_BIN/checkpoint_saver" "$run/run" 1
 mv "$run/run/ckpt/step_00000001" "$run/moved"
 listing=$(h5ls -r "$run/moved/global.h5")
-expect() { grep -Eq "$1" <<<"$2" || { echo "no '$1' in:"; echo "$2"; exit 1; }; }
+expect() { grep -Eq -- "$1" <<<"$2" || { echo "no '$1' in:"; echo "$2"; exit 1; }; }
 for array in master exp_avg exp_avg_sq; do
   expect "^/$array/head.weight +Dataset \{16, 3, 3, 3\}" "$listing"
   expect "^/$array/body.weight +Dataset \{20000, 3, 5\}" "$listing"

@@ -56,7 +56,7 @@ void save_on(vsr::comm::Communicator& world, const std::string& run_folder, int 
     store.prune(2);
     if (ranks.rank() == 0) {
       std::printf("saved %lld\n", static_cast<long long>(iteration));
-      std::fflush(stdout);
+      std::ofstream(run_folder + "/saved.txt", std::ios::app) << std::to_string(iteration) + "\n";
     }
   }
 }

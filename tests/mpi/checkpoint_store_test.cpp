@@ -11,12 +11,14 @@
 #include "runtime/checkpoint/file_faults.hpp"
 #include "runtime/checkpoint/match_parameters.hpp"
 #include "tests/support/checkpoint_writing.hpp"
+#include "tests/support/error_messages.hpp"
 #include "tests/support/mpi_world.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+using test::expect_in;
 using test::same_bits;
 using test::sample_intervals;
 using test::sample_parameters;
@@ -85,10 +87,6 @@ class CheckpointStoreTest : public testing::Test {
   fs::path run_;
   std::unique_ptr<CheckpointStore> store_;
 };
-
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-}
 
 TEST_F(CheckpointStoreTest, LoadsWhatItSaved) {
   EXPECT_FALSE(load().has_value());
@@ -233,7 +231,7 @@ TEST_F(CheckpointStoreTest, ADamagedOneIsSetAsideAndTheNextOlderTaken) {
   ASSERT_EQ(loaded->notices.size(), 2U);
   expect_in("was changed", loaded->notices[0]);
   expect_in("renamed to step_00000003.corrupt", loaded->notices[0]);
-  expect_in("MANIFEST.json' is missing", loaded->notices[1]);
+  expect_in("MANIFEST.json is missing", loaded->notices[1]);
   const auto all = world().all_gather_strings(loaded->notices[0]);
   for (const std::string& other : all) EXPECT_EQ(other, loaded->notices[0]);
   EXPECT_FALSE(fs::exists(step(3)));
@@ -304,6 +302,7 @@ TEST_F(CheckpointStoreTest, PruneKeepsTheNewestValidOnes) {
   expect_in("Read-only file system", agreed(ExitCode::io, [&] { store_->prune(1); }));
   set_fault_hook({});
   EXPECT_TRUE(fs::exists(step(3)));
+  world().barrier();
   EXPECT_EQ(store_->prune(1), (std::vector<fs::path>{step(3)}));
   expect_equals(*load(), 6);
 }

@@ -17,12 +17,15 @@
 #include "runtime/checkpoint/run_lock.hpp"
 #include "tests/support/checkpoint_samples.hpp"
 #include "tests/support/checkpoint_writing.hpp"
+#include "tests/support/error_messages.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+using test::expect_in;
 using test::hidden_names;
+using test::message_of;
 using test::put_file;
 using test::TemporaryFolder;
 using test::text_of_file;
@@ -32,25 +35,6 @@ class HookGuard {
   explicit HookGuard(FaultHook hook) { set_fault_hook(std::move(hook)); }
   ~HookGuard() { set_fault_hook({}); }
 };
-
-/// What `action` throws as `Expected`; a failed test and an empty text when it does not.
-template <typename Expected, typename Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "threw another type: " << error.what();
-    return "";
-  }
-  ADD_FAILURE() << "threw nothing";
-  return "";
-}
-
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-}
 
 TEST(Files, WritesAndReplacesAtomically) {
   const TemporaryFolder folder;
@@ -171,6 +155,19 @@ TEST(RunLock, TakesOverFromADeadProcess) {
   ASSERT_TRUE(fs::exists(folder.path() / "LOCK"));
   const RunLock lock(folder.path());
   expect_in("process " + std::to_string(child) + " is dead", lock.notice());
+}
+
+TEST(RunLock, TakesOverFromAProcessThatNobodyWaitedFor) {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    new RunLock(folder.path());
+    ::_exit(0);
+  }
+  siginfo_t info = {};
+  ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);  // dead, still a zombie
+  expect_in("is dead", RunLock(folder.path()).notice());
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(RunLock, KnowsAReusedProcessNumber) {

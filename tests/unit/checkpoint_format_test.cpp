@@ -11,30 +11,18 @@
 #include "runtime/checkpoint/hdf5_images.hpp"
 #include "runtime/checkpoint/match_parameters.hpp"
 #include "tests/support/checkpoint_writing.hpp"
+#include "tests/support/error_messages.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+using test::expect_in;
+using test::message_of;
 using test::sample_parameters;
 using test::sample_snapshot;
 using test::sample_value;
 using test::TemporaryFolder;
-
-template <typename Expected, typename Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "threw nothing";
-  return "";
-}
-
-void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-}
 
 Manifest small_manifest() {
   Manifest manifest;
@@ -179,8 +167,7 @@ TEST(Hdf5View, ShowsEveryParameterByNameAndShape) {
     for (const ParameterRecord& parameter : sample_parameters(400))
       for (const std::string array : {"master", "exp_avg", "exp_avg_sq"}) {
         std::vector<hsize_t> shape;
-        const auto values =
-            dataset_values(step / "global.h5", "/" + array + "/" + parameter.name, shape);
+        const auto values = dataset_values(step / "global.h5", array + "/" + parameter.name, shape);
         const auto expected_shape =
             parameter.shape.empty() ? std::vector<std::int64_t>{1} : parameter.shape;
         EXPECT_EQ(std::vector<std::int64_t>(shape.begin(), shape.end()), expected_shape);
@@ -328,7 +315,7 @@ TEST(MatchParameters, ListsTheDifferences) {
 TEST(MatchParameters, ShowsTenLinesAtMost) {
   std::vector<ParameterRecord> expected;
   for (int i = 0; i < 13; ++i)
-    expected.push_back({"p" + std::to_string(i), {1}, "fp32", i, 1, 0, {}});
+    expected.push_back({std::string("p").append(std::to_string(i)), {1}, "fp32", i, 1, 0, {}});
   const std::string message =
       message_of<ConfigurationError>([&] { match_parameters(expected, {}); });
   expect_in("p9 [1]", message);
