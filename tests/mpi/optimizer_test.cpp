@@ -67,10 +67,10 @@ INSTANTIATE_TEST_SUITE_P(Optimizer, SameBits,
                                          Case{torch::kFloat, 7, true}, Case{torch::kHalf, 4, false},
                                          Case{torch::kFloat, 7, false},
                                          Case{torch::kBFloat16, 3, false}),
-                         [](const auto& info) {
-                           return std::string(torch::toString(info.param.type)) +
-                                  std::to_string(info.param.leaves) +
-                                  (info.param.shared ? "Memory" : "Messages");
+                         [](const auto& one) {
+                           return std::string(torch::toString(one.param.type)) +
+                                  std::to_string(one.param.leaves) +
+                                  (one.param.shared ? "Memory" : "Messages");
                          });
 
 TEST(Optimizer, OverflowOfOneLeafSkipsOnAllRanksAndChangesNothing) {
