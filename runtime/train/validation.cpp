@@ -85,6 +85,12 @@ Scores mean_of_clips(const std::vector<ClipScores>& clips) {
           mean_of(column(clips, [](const auto& c) { return c.mean.bicubic_ssim_y; }))};
 }
 
+/// A name as a file: clips of a validation set are called SET/CLIP.
+std::string file_name(std::string name, const char* end) {
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name + end;
+}
+
 /// Held-out frames of one clip stand together; this is where each clip begins and what it is
 /// called.
 struct ClipRange {
@@ -137,7 +143,7 @@ std::vector<FrameScores> score_my_frames(WindowDataset& data, const comm::Commun
                                    [&](const ClipRange& range) { return range.first == i; });
     if (clip == clips.end()) continue;
     const Scores& scores = mine.back().scores;
-    write_png(*folder / (clip->name + "_strip.png"),
+    write_png(*folder / file_name(clip->name, "_strip.png"),
               make_comparison_strip(frame.lr_frame, bicubic, picture, frame.gt,
                                     scores.bicubic_psnr_y, scores.psnr_y));
   }
@@ -171,7 +177,7 @@ ValidationResult validate(WindowDataset& data, comm::Communicator& world, const 
     for (const ClipRange& clip : clips) {
       const std::vector<FrameScores> frames(all.begin() + clip.first, all.begin() + clip.end);
       result.clips.push_back(clip_scores(clip.name, frames));
-      if (folder && world.rank() == 0) write_csv(*folder / (clip.name + ".csv"), frames);
+      if (folder && world.rank() == 0) write_csv(*folder / file_name(clip.name, ".csv"), frames);
     }
   });
   result.mean = mean_of_clips(result.clips);

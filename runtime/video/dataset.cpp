@@ -40,6 +40,7 @@ struct ClipEntry {
   FrameRange held_out;
   std::int64_t first_window = 0;    // number of the first of its training windows
   std::int64_t first_held_out = 0;  // and of its held-out frames
+  bool is_read_through = false;     // decoded once from start to end, or found too large for that
 };
 
 std::string describe_range(const FrameRange& range) {
@@ -66,6 +67,8 @@ struct WindowDataset::State {
   void check_size(const Clip& clip) const;
   void check_length(const Clip& clip, const ClipSplit& split, double fraction) const;
   std::pair<FramePointer, FramePointer> load(std::int64_t clip, std::int64_t frame);
+  void read_through(std::int64_t clip);
+  std::int64_t bytes_of_all_frames() const;
   FramePointer frame(std::int64_t clip, std::int64_t frame, FrameKind kind);
 };
 
@@ -148,8 +151,32 @@ std::pair<FramePointer, FramePointer> WindowDataset::State::load(std::int64_t cl
   return {low, high};
 }
 
+std::int64_t WindowDataset::State::bytes_of_all_frames() const {
+  std::int64_t bytes = 0;
+  for (const ClipEntry& entry : clips) {
+    const std::int64_t high = entry.clip->height() * entry.clip->width() * kChannels;
+    bytes += entry.clip->frame_count() * (high + high / (options.scale * options.scale));
+  }
+  return bytes;
+}
+
+// Frames in order cost a tenth of frames at random, which are decoded from the keyframe before. So
+// where the cache holds everything, a clip is decoded once, whole, when it is first asked for.
+void WindowDataset::State::read_through(std::int64_t clip) {
+  ClipEntry& entry = clips[static_cast<std::size_t>(clip)];
+  if (std::exchange(entry.is_read_through, true)) return;
+  if (bytes_of_all_frames() > options.cache_bytes) return;
+  try {
+    for (std::int64_t frame = 0; frame < entry.clip->frame_count(); ++frame) load(clip, frame);
+  } catch (const DataError&) {
+    return;  // a damaged frame is an error for who asks for it, and only then
+  }
+}
+
 FramePointer WindowDataset::State::frame(std::int64_t clip, std::int64_t frame, FrameKind kind) {
   const std::lock_guard lock(mutex);
+  if (auto found = cache.find(clip, frame, kind)) return found;
+  read_through(clip);
   if (auto found = cache.find(clip, frame, kind)) return found;
   const auto [low, high] = load(clip, frame);
   return kind == FrameKind::low ? low : high;
