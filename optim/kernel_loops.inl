@@ -22,7 +22,7 @@ template <typename T, int kCount>
 VSR_LANES_FUNCTION void add_slices8(Doubles& sum, const Slices& slices, std::int64_t element) {
   const int count = kCount > 0 ? kCount : slices.count;
   for (int slice = 0; slice < count; ++slice)
-    sum += __builtin_convertvector(T::widen8(slices.begin[slice] + element * T::kBytes), Doubles);
+    add_widened(sum, T::widen8(slices.begin[slice] + element * T::kBytes));
 }
 
 template <typename T>
@@ -33,7 +33,9 @@ VSR_LANES_FUNCTION double sum_slices(const Slices& slices, std::int64_t element)
   return sum;
 }
 
-VSR_LANES_FUNCTION double fold_lanes(NormKind norm, const Doubles& lane) {
+VSR_LANES_FUNCTION double fold_lanes(NormKind norm, const Doubles& lanes) {
+  double lane[kLanes];
+  for (int i = 0; i < kLanes; ++i) lane[i] = lane_of(lanes, i);
   if (norm == NormKind::infinity) {
     double largest = 0.0;
     for (int i = 0; i < kLanes; ++i) largest = lane[i] > largest ? lane[i] : largest;
@@ -70,9 +72,13 @@ Counts sum_leaves_of(const SumArguments& a) {
       if (a.accumulate) load(sum, a.accumulator + i);
       add_slices8<T, kCount>(sum, a.slices, i);
       if (a.accumulator != nullptr) store(a.accumulator + i, sum);
-      squares = add_square(squares, sum);
-      if constexpr (kNorm == NormKind::one) lanes = add_magnitude(lanes, sum);
-      if constexpr (kNorm == NormKind::infinity) lanes = max_magnitude(lanes, sum);
+      for (int part = 0; part < kParts; ++part) {
+        const DoublesPart& value = sum.part[part];
+        DoublesPart& lane = lanes.part[part];
+        squares.part[part] = add_square(squares.part[part], value);
+        if constexpr (kNorm == NormKind::one) lane = add_magnitude(lane, value);
+        if constexpr (kNorm == NormKind::infinity) lane = max_magnitude(lane, value);
+      }
     }
     // Sums of finite inputs and their squares are finite in FP64, so this finds every inf and NaN.
     const double square_sum = fold_lanes(NormKind::two, squares);

@@ -4,7 +4,21 @@
 // inside an unnamed namespace, once for each instruction set.
 
 using Floats = float __attribute__((vector_size(32), aligned(32)));
-using Doubles = double __attribute__((vector_size(64), aligned(64)));
+// Eight FP64 lanes in as many registers as they take: the compiler cuts vectors that are wider than
+// a register through memory.
+#if defined(__AVX512F__)
+constexpr int kParts = 1;
+#elif defined(__AVX__)
+constexpr int kParts = 2;
+#else
+constexpr int kParts = 4;
+#endif
+constexpr int kPartLanes = 8 / kParts;
+using DoublesPart = double __attribute__((vector_size(64 / kParts), aligned(64 / kParts)));
+using FloatsPart = float __attribute__((vector_size(32 / kParts), aligned(32 / kParts)));
+struct Doubles {
+  DoublesPart part[kParts];
+};
 using Words = std::uint32_t __attribute__((vector_size(32), aligned(32)));
 using Shorts = std::uint16_t __attribute__((vector_size(16), aligned(16)));
 constexpr std::int64_t kLanes = 8;
@@ -33,7 +47,27 @@ struct VectorMath {
 };
 
 VSR_LANES_FUNCTION Floats unscaled(const Doubles& sum, double factor) {
-  return __builtin_convertvector(sum * factor, Floats);
+  FloatsPart parts[kParts];
+  for (int i = 0; i < kParts; ++i)
+    parts[i] = __builtin_convertvector(sum.part[i] * factor, FloatsPart);
+  Floats rounded;
+#if defined(__AVX__) && !defined(__AVX512F__)
+  // Two stores and one wider load would wait for each other.
+  rounded = reinterpret_cast<Floats>(_mm256_set_m128(parts[1], parts[0]));
+#else
+  std::memcpy(&rounded, parts, sizeof rounded);
+#endif
+  return rounded;
+}
+
+VSR_LANES_FUNCTION void add_widened(Doubles& sum, const Floats& values) {
+  FloatsPart parts[kParts];
+  std::memcpy(parts, &values, sizeof values);
+  for (int i = 0; i < kParts; ++i) sum.part[i] += __builtin_convertvector(parts[i], DoublesPart);
+}
+
+VSR_LANES_FUNCTION double lane_of(const Doubles& values, int lane) {
+  return values.part[lane / kPartLanes][lane % kPartLanes];
 }
 
 /// Element types: bytes of one, and conversion of one and of eight from and to FP32.
