@@ -20,7 +20,7 @@ packages=(
   # to download LibTorch and the demo clip
   python3-venv ca-certificates unzip
   # to test
-  libgtest-dev libgmock-dev clang-format-14 hdf5-tools
+  libgtest-dev clang-format-14 hdf5-tools
 )
 
 torch_version=2.11.0

@@ -11,12 +11,13 @@ cd "$vsr_source"
 
 long=0
 preset=release
+arguments=()
 while (($# > 0)); do
   case $1 in
     --long) long=1 ;;
     --preset) preset=${2:?--preset needs a name}; shift ;;
     -h | --help) sed -n '3,8s/^# //p' tests/run.sh; exit 0 ;;
-    *) break ;;
+    *) arguments+=("$1") ;;
   esac
   shift
 done
@@ -60,4 +61,4 @@ bash launch/build.sh "$preset" -- -DVSR_BUILD_TESTS=ON "${options[@]}" >/dev/nul
 selection=()
 ((long)) || selection=(--label-exclude '^long$')
 exec ctest --test-dir "build/$preset" --no-tests=error --output-on-failure --parallel "$(nproc)" \
-  "${selection[@]}" "$@"
+  "${selection[@]}" "${arguments[@]}"
