@@ -39,6 +39,8 @@ foreach(_name IN ITEMS torch_cpu c10)
   find_library(VSR_LIB_${_name} ${_name} HINTS "${VSR_TORCH_HOME}/lib" REQUIRED NO_DEFAULT_PATH)
   list(APPEND _vsr_torch_libs "${VSR_LIB_${_name}}")
 endforeach()
+# The wheel brings headers of fmt of its own, found before the system's, without the library to them.
+target_compile_definitions(vsr_torch INTERFACE FMT_HEADER_ONLY)
 target_link_libraries(vsr_torch INTERFACE ${_vsr_torch_libs} Threads::Threads)
 
 # The CUDA runtime and CUPTI that libtorch_cpu.so of a CUDA wheel asks for: the wheels' beside it, or the

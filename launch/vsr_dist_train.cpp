@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // vsr_dist_train: train a video super-resolution network on the ranks of an MPI job.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "comm/error.hpp"
 #include "comm/mpi_environment.hpp"
 #include "fmt/format.h"
+#include "launch/output_terminal.hpp"
 #include "launch/plan.hpp"
 #include "launch/program.hpp"
 #include "launch/run_folder_setup.hpp"
@@ -93,7 +97,8 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   runtime::RunReport report;
   world.agree_all_ok("opening the log", [&] {
     if (world.rank() == 0)
-      report = runtime::RunReport({options.out, options.total_iter, options.print_freq});
+      report = runtime::RunReport(
+          {options.out, options.total_iter, options.print_freq, output_is_terminal()});
   });
   report_start(report, options, world, folder, plan);
   if (!leaves_notice.empty()) report.warning(leaves_notice);

@@ -7,9 +7,10 @@
 namespace vsr::runtime {
 
 RunReport::RunReport(const RunReportOptions& options)
-    : log_(std::make_unique<TrainLog>(
-          options.run_folder / "train.log",
-          TrainLogOptions{.total_iter = options.total_iter, .print_freq = options.print_freq})),
+    : log_(std::make_unique<TrainLog>(options.run_folder / "train.log",
+                                      TrainLogOptions{.total_iter = options.total_iter,
+                                                      .print_freq = options.print_freq,
+                                                      .is_terminal = options.is_terminal})),
       metrics_(std::make_unique<MetricsJsonl>(options.run_folder / "metrics.jsonl")) {}
 
 void RunReport::message(const std::string& text) {

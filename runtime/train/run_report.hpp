@@ -21,6 +21,7 @@ struct RunReportOptions {
   std::filesystem::path run_folder;
   std::int64_t total_iter = 0;
   std::int64_t print_freq = 10;
+  bool is_terminal = false;  ///< a person watches: draw a progress bar
 };
 
 class RunReport {

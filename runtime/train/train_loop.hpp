@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/communicator.hpp"
+#include "comm/error.hpp"
 #include "optim/fp16_optimizer.hpp"
 #include "optim/schedule.hpp"
 #include "runtime/checkpoint/checkpoint_store.hpp"

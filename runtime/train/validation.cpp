@@ -86,9 +86,9 @@ Scores mean_of_clips(const std::vector<ClipScores>& clips) {
 }
 
 /// A name as a file: clips of a validation set are called SET/CLIP.
-std::string file_name(std::string name, const char* end) {
+std::string file_name(std::string name, std::string_view end) {
   std::replace(name.begin(), name.end(), '/', '_');
-  return name + end;
+  return fmt::format("{}{}", name, end);
 }
 
 /// Held-out frames of one clip stand together; this is where each clip begins and what it is
@@ -112,7 +112,7 @@ std::vector<ClipRange> clip_ranges(const WindowDataset& data) {
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const auto same = [&](const ClipRange& other) { return other.name == ranges[i].name; };
     const auto before = std::count_if(ranges.begin(), ranges.begin() + static_cast<long>(i), same);
-    if (before > 0) ranges[i].name += "-" + std::to_string(before + 1);
+    if (before > 0) ranges[i].name += fmt::format("-{}", before + 1);
   }
   return ranges;
 }
