@@ -2,22 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # From nothing to a trained network: installs what is missing, builds, fetches a clip, trains on two ranks
 # and prints how far the network is above bicubic on frames it has never seen. A second run reuses the
-# packages, the build and the clip, and trains anew. VSR_DEMO_ITERATIONS shortens or lengthens it.
+# packages, the build and the clip, and trains anew. VSR_DEMO_ITERATIONS shortens or lengthens it,
+# VSR_DEMO_OUT is where it writes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 ranks=2
-iterations=${VSR_DEMO_ITERATIONS:-400}
-out=build/demo
-# The training; --train and --out are added below.
+iterations=${VSR_DEMO_ITERATIONS:-2000}
+out=${VSR_DEMO_OUT:-build/demo}
+# The training; --train and --out are added below, everything else is default.
 training=(
   --total-iter "$iterations"
-  --val-freq "$iterations"
-  --save-freq "$iterations"
-  --print-freq 20
+  --print-freq 100
   --batch 2
   --leaves 2
-  --lr 1e-3
+  --lr 2e-3
 )
 
 [[ $iterations =~ ^[1-9][0-9]*$ ]] || {
@@ -37,7 +36,7 @@ fi
 # The folder of an earlier demo, and nothing else, makes room.
 rm -rf "$out"
 mkdir -p "$out"
-say "training $iterations iterations on $ranks ranks; log in $out/train.log"
+say "training $iterations iterations on $ranks ranks; log in $out/run/train.log"
 "${vsr_mpirun[@]}" -np "$ranks" "$bin/vsr_dist_train" --train "$clip" --out "$out/run" "${training[@]}" |
   tee "$out/output.txt"
 

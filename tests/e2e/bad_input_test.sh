@@ -5,8 +5,8 @@ source "$(dirname "$0")/lib.sh"
 clip=$work/clip.mp4
 small_clip "$clip"
 
-# expect CODE TEXT OUT ARGUMENTS…: on 2 ranks, exit code CODE, exactly one line of error, holding TEXT (an
-# extended regular expression); the folder OUT, where given, must not appear.
+# expect CODE TEXT OUT ARGUMENTS…: on 2 ranks, exit code CODE, exactly one message of error, holding TEXT
+# (an extended regular expression); the folder OUT, where given, must not appear.
 expect() {
   local code=$1 text=$2 out=$3
   shift 3
@@ -14,8 +14,9 @@ expect() {
   [[ $rc == "$code" ]] || { cat "$work/output.txt"; fail "exit code $rc, expected $code: $*"; }
   local lines
   lines=$(grep -c 'error: ' "$work/output.txt") || true
-  [[ $lines == 1 ]] || { cat "$work/output.txt"; fail "$lines lines of error, expected 1: $*"; }
-  grep -E 'error: ' "$work/output.txt" | grep -qE "$text" || { cat "$work/output.txt"; fail "no «$text»: $*"; }
+  [[ $lines == 1 ]] || { cat "$work/output.txt"; fail "$lines messages of error, expected 1: $*"; }
+  sed -n '/error: /,$p' "$work/output.txt" >"$work/message.txt"
+  grep -qE "$text" "$work/message.txt" || { cat "$work/output.txt"; fail "no «$text»: $*"; }
   [[ -z $out || ! -e $out ]] || fail "$out was created: $*"
   printf 'ok %s: %s\n' "$code" "$(grep -E 'error: ' "$work/output.txt" | head -n 1)"
 }
@@ -29,7 +30,8 @@ echo "this is no video" >"$work/text.mp4"
 expect 65 "text.mp4" "$new" --train "$work/text.mp4" --out "$new" "${run[@]}"
 "$VSR_BIN/vsr" testclip "$work/short.mp4" --frames 2 --height 96 --width 128 >/dev/null
 expect 65 "short.mp4.*2 frames" "$new" --train "$work/short.mp4" --out "$new" "${run[@]}"
-expect 65 "clip.mp4.*(gt-size|crop)" "$new" --train "$clip" --out "$new" "${run[@]}" --gt-size 200
+with --gt-size 200
+expect 65 "clip.mp4.*largest --gt-size" "$new" --train "$clip" --out "$new" "${changed[@]}"
 mkdir "$work/empty"
 expect 65 "empty" "$new" --train "$work/empty" --out "$new" "${run[@]}"
 
@@ -51,8 +53,10 @@ before=$(find "$work/run" -type f -exec md5sum {} + | sort)
 expect 78 "run.*--resume" "" --train "$clip" --out "$work/run" "${run[@]}"
 [[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "the refused run changed files"
 # A checkpoint of another network, and other options.
-expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "${run[@]}" --channels 12
-expect 78 "batch" "" --train "$clip" --out "$work/run" --resume auto "${run[@]}" --batch 2
+with --channels 12
+expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
+with --batch 2
+expect 78 "other options" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 # Nothing to resume where there must be something.
 expect 65 "checkpoint" "" --train "$clip" --out "$new" --resume must "${run[@]}"
 

@@ -39,3 +39,17 @@ small_clip() {
 # Options of a run of a few milliseconds a step.
 small_run=(--gt-size 32 --batch 1 --leaves 4 --channels 8 --blocks 1 --total-iter 40 --lr 1e-3 --save-freq 10
   --val-freq 0 --print-freq 20)
+
+# with OPTION VALUE…: the small run with other values, in the array $changed.
+with() {
+  changed=("${small_run[@]}")
+  local i found
+  while (($# > 0)); do
+    found=
+    for i in "${!changed[@]}"; do
+      [[ ${changed[i]} != "$1" ]] || { changed[i + 1]=$2; found=1; }
+    done
+    [[ -n $found ]] || changed+=("$1" "$2")
+    shift 2
+  done
+}

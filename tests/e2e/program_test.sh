@@ -6,9 +6,9 @@ clip=$work/clip.mp4
 small_clip "$clip"
 train=$VSR_BIN/vsr_dist_train
 
-"$train" --help | grep -q -- "--gt-size" || fail "--help lacks an option"
-"$train" --version | grep -q "LibTorch" || fail "--version lacks LibTorch"
-"$VSR_BIN/vsr" --help | grep -q upscale || fail "vsr --help lacks upscale"
+[[ $("$train" --help) == *--gt-size* ]] || fail "--help lacks an option"
+[[ $("$train" --version) == *LibTorch* ]] || fail "--version lacks LibTorch"
+[[ $("$VSR_BIN/vsr" --help) == *upscale* ]] || fail "vsr --help lacks upscale"
 rc=0
 "$VSR_BIN/vsr" upscal 2>"$work/err" || rc=$?
 [[ $rc == 64 ]] && grep -q "did you mean upscale" "$work/err" || fail "misspelt command: $rc $(cat "$work/err")"
@@ -53,7 +53,7 @@ train 3 --train "$clip" --out "$work/stopped" --resume auto "${small_run[@]}"
 
 # The trained network on a clip of one's own: as many frames, four times the size.
 "$VSR_BIN/vsr" testclip "$work/low.mp4" --frames 7 --height 36 --width 44 >/dev/null
-"$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/frames" | grep -q "7 frames" || fail "upscale"
+[[ $("$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/frames") == "7 frames"* ]] || fail "upscale"
 [[ $(ls "$work/frames" | wc -l) == 7 ]] || fail "upscale wrote $(ls "$work/frames")"
 file=$(ls "$work"/frames/*.png | head -n 1)
 size=$(od -An -t u1 -j 16 -N 8 "$file" | tr -s ' ')

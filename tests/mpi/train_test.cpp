@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of training that all ranks take part in, without the program around them: validation
+// counts every held-out frame once whatever the number of ranks, and a skipped step changes
+// nothing.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "comm/error.hpp"
+#include "runtime/metrics/psnr.hpp"
+#include "runtime/metrics/ssim.hpp"
+#include "runtime/models/bicubic.hpp"
+#include "runtime/train/run_state.hpp"
+#include "runtime/train/validation.hpp"
+#include "runtime/video/resample.hpp"
+#include "runtime/video/test_clip.hpp"
+#include "runtime/video/video_writer.hpp"
+#include "tests/support/mpi_world.hpp"
+#include "tests/unit/temporary_folder.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A clip of 20 frames of 48x64 in rank 0's temporary folder, seen by all ranks of this host.
+class TrainTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    comm::Communicator& world = test::world();
+    folder_ = world.broadcast_string(own_.file("").string(), 0);
+    if (world.rank() == 0) {
+      const auto writer = open_writer(folder_ / "clip.mp4", {25, 1});
+      for (const ImageU8& frame : make_test_clip({3, 20, 48, 64})) writer->write(frame);
+      writer->finish();
+    }
+    world.barrier();
+  }
+  void TearDown() override { test::world().barrier(); }
+
+  WindowDataset data() const {
+    const std::vector<fs::path> clips = {folder_ / "clip.mp4"};
+    return WindowDataset(clips, DatasetOptions{.num_frame = 3, .gt_size = 16, .scale = 4});
+  }
+
+  fs::path folder_;
+
+ private:
+  tests::TemporaryFolder own_;
+};
+
+torch::Tensor enlarge_centre(const torch::Tensor& window) {
+  return bicubic_upscale(window.select(1, window.size(1) / 2), 4);
+}
+
+TEST_F(TrainTest, BicubicScoresAsBicubicOnAnyNumberOfRanks) {
+  WindowDataset dataset = data();
+  double psnr = 0;
+  double ssim = 0;
+  for (std::int64_t i = 0; i < dataset.held_out_count(); ++i) {
+    const HeldOutFrame frame = dataset.held_out(i);
+    const ImageU8 enlarged = upscale(frame.lr_frame, 4);
+    psnr += psnr_y(enlarged, frame.gt);
+    ssim += ssim_y(enlarged, frame.gt);
+  }
+  const auto frames = static_cast<double>(dataset.held_out_count());
+
+  const ValidationResult result =
+      validate(dataset, test::world(), enlarge_centre, folder_ / "val" / "00000001");
+  ASSERT_EQ(result.clips.size(), 1U);
+  EXPECT_EQ(result.clips[0].name, "clip");
+  EXPECT_EQ(result.clips[0].frames, dataset.held_out_count());
+  EXPECT_EQ(result.clips[0].exact_frames, 0);
+  EXPECT_EQ(result.mean.bicubic_psnr_y, psnr / frames);
+  EXPECT_EQ(result.mean.bicubic_ssim_y, ssim / frames);
+  // The network's bicubic rounds in FP32, the metric's in FP64: at most a byte here and there.
+  EXPECT_NEAR(result.mean.psnr_y, result.mean.bicubic_psnr_y, 0.01);
+
+  test::world().barrier();
+  std::ifstream csv(folder_ / "val" / "00000001" / "clip.csv");
+  std::int64_t lines = 0;
+  for (std::string line; std::getline(csv, line);) ++lines;
+  EXPECT_EQ(lines, 1 + dataset.held_out_count());
+  EXPECT_TRUE(fs::exists(folder_ / "val" / "00000001" / "clip_strip.png"));
+}
+
+TEST_F(TrainTest, ExactFramesAreCountedAndLeftOutOfTheMean) {
+  WindowDataset dataset = data();
+  // A network that knows the answer of the first held-out frame and is black elsewhere.
+  const HeldOutFrame first = dataset.held_out(0);
+  torch::Tensor answer = torch::empty({1, 3, first.gt.height, first.gt.width});
+  to_planes(first.gt, {answer.data_ptr<float>(), static_cast<std::size_t>(answer.numel())});
+  torch::Tensor known = torch::empty({1, 3, 3, first.lr_height, first.lr_width});
+  std::copy(first.lr.begin(), first.lr.end(), known.data_ptr<float>());
+
+  const ValidationResult result = validate(
+      dataset, test::world(),
+      [&](const torch::Tensor& window) {
+        return torch::equal(window, known) ? answer : torch::zeros_like(answer);
+      },
+      std::nullopt);
+  EXPECT_EQ(result.clips[0].exact_frames, 1);
+  EXPECT_TRUE(std::isfinite(result.mean.psnr_y));
+  EXPECT_LT(result.mean.psnr_y, 20.0);
+}
+
+TEST_F(TrainTest, AFrameThatFailsOnOneRankEndsAllRanks) {
+  WindowDataset dataset = data();
+  const int last = std::min(test::world().world(), static_cast<int>(dataset.held_out_count())) - 1;
+  try {
+    validate(
+        dataset, test::world(),
+        [&](const torch::Tensor& window) -> torch::Tensor {
+          if (test::world().rank() == last) throw DataError("frame 17 is damaged");
+          return enlarge_centre(window);
+        },
+        std::nullopt);
+    FAIL() << "no rank threw";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::data);
+    EXPECT_STREQ(error.what(), "frame 17 is damaged");
+    EXPECT_EQ(error.rank(), last);
+  }
+}
+
+TEST(MatchConfiguration, NamesEveryDifference) {
+  const nlohmann::json saved = {{"batch", 2}, {"lr", 2e-4}, {"loss", "l1"}, {"old", 1}};
+  EXPECT_NO_THROW(match_configuration(saved, {{"batch", 2}, {"lr", 2e-4}, {"new", 5}}));
+  try {
+    match_configuration(saved, {{"batch", 4}, {"lr", 2e-4}, {"loss", "mse"}});
+    FAIL() << "accepted";
+  } catch (const ConfigurationError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("--batch: the run has 2, now 4"), std::string::npos) << text;
+    EXPECT_NE(text.find("--loss: the run has \"l1\", now \"mse\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("--lr"), std::string::npos) << text;
+  }
+}
+
+/// One step of a small network from its state, so that a skipped one can be compared with it.
+class SnapshotTest : public ::testing::Test {
+ protected:
+  SnapshotTest() {
+    torch::manual_seed(5);
+    net_ =
+        torch::nn::Sequential(torch::nn::Linear(6, 5), torch::nn::ReLU(), torch::nn::Linear(5, 1));
+    net_->to(torch::kHalf);
+    buffer_ = torch::arange(4, torch::kFloat);
+    optim::Fp16OptimizerOptions options;
+    options.dynamic_loss_scale = true;
+    options.leaves = 4;
+    options.buffers = {{"statistics", buffer_}};
+    for (auto& item : net_->named_parameters())
+      options.parameters.push_back({item.key(), item.value(), {}});
+    optimizer_ = std::make_unique<optim::Fp16Optimizer>(
+        std::make_unique<torch::optim::Adam>(net_->parameters(), 1e-2), test::world(), options);
+  }
+
+  optim::StepReport step(double inject = 1.0) {
+    optimizer_->zero_grad();
+    for (const int leaf : optimizer_->my_leaves()) {
+      const torch::Tensor x = torch::full({2, 6}, 0.25 * (leaf + 1), torch::kHalf);
+      torch::Tensor loss = net_->forward(x).to(torch::kFloat).square().mean();
+      if (leaf == 2) loss = loss * inject;
+      optimizer_->backward(loss);
+    }
+    return optimizer_->step();
+  }
+
+  Snapshot snapshot() {
+    return take_snapshot(*optimizer_, {{"statistics", buffer_}}, Progress{.iteration = 7},
+                         {{"k", 1}});
+  }
+
+  torch::nn::Sequential net_{nullptr};
+  torch::Tensor buffer_;
+  std::unique_ptr<optim::Fp16Optimizer> optimizer_;
+};
+
+TEST_F(SnapshotTest, ForcedOverflowInOneLeafChangesNothingButTheScale) {
+  ASSERT_TRUE(step().applied);
+  const Snapshot before = snapshot();
+  const std::uint64_t replica = optimizer_->replica_hash();
+  const optim::StepReport report = step(std::numeric_limits<double>::infinity());
+  EXPECT_FALSE(report.applied);
+  EXPECT_EQ(report.first_bad_leaf, 2);
+  EXPECT_EQ(report.loss_scale, 65536.0F);
+  EXPECT_EQ(report.next_loss_scale, 32768.0F);
+
+  Snapshot after = snapshot();
+  EXPECT_EQ(after.shard.arrays, before.shard.arrays);
+  EXPECT_EQ(after.parameters, before.parameters);
+  EXPECT_EQ(after.buffers, before.buffers);
+  EXPECT_EQ(optimizer_->replica_hash(), replica);
+  EXPECT_EQ(after.state["applied_steps"], 1);
+  EXPECT_EQ(after.state["skipped_steps"], 1);
+  const auto scales = test::world().all_gather(optimizer_->loss_scale());
+  EXPECT_EQ(scales, std::vector<float>(scales.size(), 32768.0F));
+}
+
+TEST_F(SnapshotTest, RestoringGivesTheSameStepsAgain) {
+  step();
+  const Snapshot saved = snapshot();
+  step();
+  step();
+  const std::string expected = optimizer_->masters_hash();
+  buffer_.fill_(9);
+
+  const Progress progress = restore_snapshot(saved, *optimizer_, {{"statistics", buffer_}});
+  EXPECT_EQ(progress.iteration, 7);
+  EXPECT_FALSE(progress.is_validated);
+  EXPECT_TRUE(torch::equal(buffer_, torch::arange(4, torch::kFloat)));
+  EXPECT_EQ(snapshot().shard.arrays, saved.shard.arrays);
+  step();
+  step();
+  EXPECT_EQ(optimizer_->masters_hash(), expected);
+}
+
+TEST_F(SnapshotTest, AnIncompleteStateIsRefused) {
+  Snapshot saved = snapshot();
+  saved.state.erase("loss_scaler");
+  EXPECT_THROW(restore_snapshot(saved, *optimizer_, {{"statistics", buffer_}}), CheckpointError);
+}
+
+}  // namespace
+}  // namespace vsr::runtime
