@@ -17,6 +17,7 @@
 #include "launch/run_folder_setup.hpp"
 #include "launch/train_setup.hpp"
 #include "launch/version.hpp"
+#include "optim/kernels.hpp"
 #include "runtime/log/format.hpp"
 
 namespace vsr::launch {
@@ -30,15 +31,28 @@ void print_on_rank_0(const comm::Communicator& world, const std::string& text) {
   std::fflush(stdout);
 }
 
+/// All ranks have to hold `text`, or none starts: what differs would only show as a hang or as
+/// wrong numbers.
+void require_same(comm::Communicator& world, std::string_view what, const std::string& text) {
+  const std::string first = world.broadcast_string(text, 0);
+  world.agree_all_ok("comparing ranks", [&] {
+    if (text == first) return;
+    throw ConfigurationError(
+        fmt::format("rank {} on {} has other {} than rank 0:\n{}\nrank 0 has:\n{}", world.rank(),
+                    world.host(), what, text, first));
+  });
+}
+
 TrainOptions agree_options(const std::vector<std::string>& arguments, comm::Communicator& world) {
   TrainOptions options;
   world.agree_all_ok("reading the options", [&] { options = parse_train_options(arguments); });
-  const std::string first = world.broadcast_string(write_config(options), 0);
-  world.agree_all_ok("comparing the options", [&] {
-    if (write_config(options) != first)
-      throw ConfigurationError(
-          "ranks were started with different options; start all with the same");
+  require_same(world, "options", write_config(options));
+  std::string machine;
+  world.agree_all_ok("looking at the processor", [&] {
+    machine = fmt::format("{}kernels {}, LibTorch {}", version_text(),
+                          optim::isa_name(optim::active_isa()), at::get_cpu_capability());
   });
+  require_same(world, "programs or processors", machine);
   return options;
 }
 
@@ -81,6 +95,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   const std::string leaves_notice = adopt_saved_leaves(options, world);
 
   runtime::WindowDataset data = open_data(options, world);
+  require_same(world, "clips", data.describe());
   const runtime::Sampler sampler = make_sampler(options, data.window_count());
   runtime::Fp16Module<runtime::VsrNet> net(runtime::make_network(model_options(options)),
                                            precision_of(options.precision));
