@@ -93,12 +93,19 @@ class Communicator {
   /// with the code and message of the lowest failing rank. Use it around everything that can fail
   /// on one rank alone (files, data), so that no rank waits for ever in the next collective.
   /// @param what what was being done, for the message of a failure that is no vsr::Error
-  /// An AgreedError out of `action` (already held by all ranks) passes through unchanged.
+  /// An AgreedError out of `action` (already held by all ranks) passes through unchanged, and so
+  /// does a CommError: MPI itself failed, so there is nothing left to agree with; `main` aborts.
   void agree_all_ok(std::string_view what, const std::function<void()>& action);
 
-  /// Bytes this rank has sent to other ranks through this object so far: payload of the calls above
-  /// as written in their documents, not of protocols below.
+  /// Bytes this rank has sent to other ranks through this object so far. Payload, whatever the
+  /// protocol below does with it, for P ranks: broadcast bytes·(P−1) on the root; all-gather own
+  /// bytes·(P−1); exchange the sum of `outgoing` to others; all-reduce 2·bytes·(P−1)/P, as a ring
+  /// sends. Shared memory counts as if sent: LeafExchange the shards of the other owners,
+  /// bytes·(P−1)/P per leaf; ShardPublisher own shard·(P−1). So a step of k leaves per rank counts
+  /// (2k+2)·Ψ·(P−1)/P for Ψ FP16 parameters, plus the small records that are agreed on. Local.
   std::int64_t sent_bytes() const noexcept { return sent_bytes_; }
+  /// Add payload that reached other ranks through shared memory. Local; for classes of `comm`.
+  void count_sent(std::int64_t bytes) noexcept { sent_bytes_ += bytes; }
 
  protected:
   Communicator() = default;
@@ -109,9 +116,12 @@ class Communicator {
   std::int64_t sent_bytes_ = 0;
 };
 
+/// "automatic", "mpi" or "nccl".
+std::string_view to_string(Backend backend) noexcept;
+
 /// Collective over the caller's MPI world: the communicator for `backend` on a duplicate of it, so
 /// that our traffic never meets the caller's. `automatic` is MPI until the NCCL backend is there.
-/// @throws NotCompiled for Backend::nccl in a build without it
+/// @throws NotCompiled for Backend::nccl in a build without it; ArgumentError before MPI is started
 std::unique_ptr<Communicator> make_communicator(Backend backend);
 
 }  // namespace vsr::comm

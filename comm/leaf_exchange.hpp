@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -20,36 +21,52 @@ struct SegmentPlace {
   std::size_t element_bytes = 0;
 };
 
+/// How the ranks of a world reach each other in one PeerBuffer; the same on all of them.
+struct Reach {
+  bool is_memory_used = false;     ///< some rank reads or writes the memory of another one
+  bool are_messages_used = false;  ///< some rank reaches another one by messages only
+};
+
 /// Moves the gradients of a round of leaves to their owners.
 /// A round is: every rank fills its gradient buffer (or has no leaf) → deliver → owners read slices
 /// → release → buffers may be written again.
 class LeafExchange {
  public:
-  /// Collective. Both references outlive this object. Memory for messages is taken here, not later.
+  /// Collective; the same segments on all ranks. Both references outlive this object. Memory for
+  /// messages is taken here, not later: my shards once per rank that shared memory does not reach.
+  /// @throws ArgumentError when a segment does not fit the buffer or is no whole number of blocks
   LeafExchange(Communicator& world, PeerBuffer& gradients, std::vector<SegmentPlace> segments);
 
   /// Collective. My gradients are complete. Afterwards the slices of ranks [0, `sources`) can be
-  /// read; ranks from `sources` on contribute no leaf in this round and send nothing.
+  /// read; ranks from `sources` on contribute no leaf in this round and send nothing. Where shared
+  /// memory reaches every rank this is one barrier.
+  /// @throws ArgumentError when `sources` is outside [0, world]
   void deliver(int sources);
   /// My shard of segment `segment` in the gradients of rank `source`: bytes of shard_of(elements,
-  /// rank, world). Local; valid between deliver and release.
+  /// rank, world), empty for ranks >= `sources`. Local; valid between deliver and release.
   std::span<const std::byte> slice(int source, std::size_t segment) const;
   /// Collective. My reading is done; afterwards every rank may write its gradients again.
   void release();
 
  private:
+  void count_shared();
+  void send_segment(std::size_t segment);
+
   Communicator& world_;
   PeerBuffer& gradients_;
   std::vector<SegmentPlace> segments_;
-  std::vector<std::byte> staging_;                               // slices that came by message
+  Reach reach_;
+  std::vector<std::vector<std::byte>> staging_;  // [source]: slices that come by message
   std::vector<std::vector<std::span<const std::byte>>> slices_;  // [source][segment]
+  int sources_ = 0;                                              // of the round in progress
 };
 
 /// Brings updated shards to all replicas: the owner writes its peers' memory directly where it can,
 /// and sends messages to the others.
 class ShardPublisher {
  public:
-  /// Collective. Both references outlive this object.
+  /// Collective; the same segments on all ranks. Both references outlive this object.
+  /// @throws ArgumentError when a segment does not fit the buffer or is no whole number of blocks
   ShardPublisher(Communicator& world, PeerBuffer& replica, std::vector<SegmentPlace> segments);
 
   /// My shard of `segment` in my own replica first, then in that of every rank in reach of shared
@@ -60,9 +77,12 @@ class ShardPublisher {
   void publish();
 
  private:
+  void send_segment(std::size_t segment);
+
   Communicator& world_;
   PeerBuffer& replica_;
   std::vector<SegmentPlace> segments_;
+  Reach reach_;
   std::vector<std::vector<std::span<std::byte>>> destinations_;  // [segment][rank in reach]
 };
 

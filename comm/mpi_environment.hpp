@@ -6,6 +6,8 @@ namespace vsr::comm {
 
 /// Starts MPI (thread level serialized) unless the caller did, and ends what it started.
 /// Not copyable, not movable: one object in `main`, older than every Communicator.
+/// A caller that started MPI itself answers for the thread level it asked for: all calls of this
+/// library come from one thread at a time.
 /// The destructor does not finalize while an exception unwinds: peers may wait in a collective, and
 /// finalizing would wait for them for ever; use `abort` then.
 /// @throws CommError when MPI cannot be started or grants too low a thread level

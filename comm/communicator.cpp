@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator.hpp"
+
+#include "comm/error.hpp"
+#include "comm/mpi_communicator.hpp"
+
+namespace vsr::comm {
+namespace {
+
+struct Failure {
+  int exit_code = 0;  // 0: none
+  std::string message;
+};
+
+Failure run_and_catch(std::string_view what, const std::function<void()>& action) {
+  constexpr int kInternal = static_cast<int>(ExitCode::internal);
+  try {
+    action();
+    return {};
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {
+    return {static_cast<int>(error.exit_code()), error.what()};
+  } catch (const std::exception& error) {
+    return {kInternal, std::string(what) + ": " + error.what()};
+  } catch (...) {
+    return {kInternal, std::string(what) + ": an exception of unknown type"};
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Communicator::all_gather_strings(std::string_view mine) {
+  const std::vector<std::size_t> sizes = all_gather(mine.size());
+  const std::vector<char> bytes = all_gather(std::span<const char>(mine), sizes);
+  std::vector<std::string> texts;
+  std::size_t at = 0;
+  for (const std::size_t size : sizes) {
+    texts.emplace_back(bytes.data() + at, size);
+    at += size;
+  }
+  return texts;
+}
+
+std::string Communicator::broadcast_string(std::string_view text, int root) {
+  std::uint64_t size = text.size();
+  broadcast(std::span<std::uint64_t>(&size, 1), root);
+  std::string result(rank_ == root ? text : std::string_view());
+  result.resize(size);
+  if (size > 0) broadcast(std::span<char>(result), root);
+  return result;
+}
+
+void Communicator::agree_all_ok(std::string_view what, const std::function<void()>& action) {
+  const Failure failure = run_and_catch(what, action);
+  const std::vector<int> codes = all_gather(failure.exit_code);
+  for (int rank = 0; rank < world_; ++rank) {
+    const int code = codes[static_cast<std::size_t>(rank)];
+    if (code == 0) continue;
+    throw AgreedError(static_cast<ExitCode>(code), broadcast_string(failure.message, rank), rank);
+  }
+}
+
+std::string_view to_string(Backend backend) noexcept {
+  switch (backend) {
+    case Backend::mpi:
+      return "mpi";
+    case Backend::nccl:
+      return "nccl";
+    case Backend::automatic:
+      break;
+  }
+  return "automatic";
+}
+
+std::unique_ptr<Communicator> make_communicator(Backend backend) {
+  if (backend == Backend::nccl) {
+    throw NotCompiled("backend nccl (the MPI backend does the same: --backend mpi)",
+                      "the NCCL communicator");
+  }
+  return std::make_unique<MpiCommunicator>();
+}
+
+}  // namespace vsr::comm
