@@ -70,7 +70,6 @@ struct MpiCommunicator::Handles {
   MpiOp sum_fp16;
   MpiOp sum_bf16;
   std::vector<MPI_Request> requests;  // kept for its memory
-  std::vector<MPI_Status> statuses;
 };
 
 MpiCommunicator::MpiCommunicator(const MpiOptions& options)
@@ -168,7 +167,6 @@ void MpiCommunicator::exchange_bytes(std::span<const std::span<const std::byte>>
             "got " + bytes_text(outgoing[own].size()) + " for the own rank and room for " +
                 bytes_text(incoming[own].size()));
   auto& requests = handles_->requests;
-  auto& statuses = handles_->statuses;
   requests.clear();
   std::vector<int> expected;
   // Start with the next rank on each, so that not all of them send to rank 0 first.
@@ -193,21 +191,22 @@ void MpiCommunicator::exchange_bytes(std::span<const std::span<const std::byte>>
   if (!outgoing[own].empty()) {
     std::memmove(incoming[own].data(), outgoing[own].data(), outgoing[own].size());
   }
-  statuses.resize(requests.size());
-  const int code = MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
-  if (code == MPI_ERR_IN_STATUS) {
-    for (const MPI_Status& status : statuses) check_mpi(status.MPI_ERROR, "MPI_Waitall");
-  }
-  check_mpi(code, "MPI_Waitall");
-  for (std::size_t i = 0; i < expected.size(); ++i) {
+  // One by one: MPI_Waitall of Open MPI 4.1 now and then spins for ever when a request has failed.
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    MPI_Status status{};
+    VSR_MPI(MPI_Wait(&requests[i], &status));
+    if (i >= expected.size()) continue;  // a send
     int received = 0;
-    VSR_MPI(MPI_Get_count(&statuses[i], MPI_BYTE, &received));
-    if (received == expected[i]) continue;
-    throw CommError("rank " + std::to_string(rank_) + "/" + std::to_string(world_) + " on " +
-                    host_ + ": rank " + std::to_string(statuses[i].MPI_SOURCE) + " sent " +
-                    std::to_string(received) + " bytes, expected " + std::to_string(expected[i]) +
-                    "; both sides must agree on the sizes of an exchange");
+    VSR_MPI(MPI_Get_count(&status, MPI_BYTE, &received));
+    if (received != expected[i]) throw_wrong_size(status.MPI_SOURCE, received, expected[i]);
   }
+}
+
+void MpiCommunicator::throw_wrong_size(int source, int received, int expected) const {
+  throw CommError("rank " + std::to_string(rank_) + "/" + std::to_string(world_) + " on " + host_ +
+                  ": rank " + std::to_string(source) + " sent " + std::to_string(received) +
+                  " bytes, expected " + std::to_string(expected) +
+                  "; both sides must agree on the sizes of an exchange");
 }
 
 void MpiCommunicator::count_all_reduce(std::size_t bytes) noexcept {

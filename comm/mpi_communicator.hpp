@@ -36,6 +36,7 @@ class MpiCommunicator final : public Communicator {
  private:
   struct Handles;
   void find_node_ranks(int ranks_per_node);
+  [[noreturn]] void throw_wrong_size(int source, int received, int expected) const;
   void count_all_reduce(std::size_t bytes) noexcept;
 
   std::size_t chunk_bytes_;

@@ -3,6 +3,9 @@
 // that pull in mpi.h.
 #pragma once
 
+// The C interface only: the C++ one was removed from MPI 3.0 and needs a library of its own.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include "comm/unique_handle.hpp"
