@@ -17,7 +17,8 @@
 #include "comm/error.hpp"
 
 // Compiled for each instruction set and chosen at start, as the kernels of optim are.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)  // the choice at start runs before a sanitizer is set up
 #define VSR_BENCH_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define VSR_BENCH_CLONES

@@ -65,7 +65,7 @@ def prepare(say=print, may_download=True) -> Environment:
     stamp = venv / "ready.json"
     wanted = {"torch": TORCH, "deepspeed": DEEPSPEED, "toolkit": toolkit,
               "python": list(sys.version_info[:2])}
-    if _read_json(stamp) == wanted:
+    if _read_json(stamp) == wanted and environment.python.exists() and _link_holds(venv):
         return environment
     if not may_download:
         reason = f"not installed in {venv}, and downloads are switched off"
@@ -73,8 +73,7 @@ def prepare(say=print, may_download=True) -> Environment:
         return environment
 
     try:
-        if not environment.python.exists():
-            _run([sys.executable, "-m", "venv", str(venv)], environment)
+        _make_venv(environment, venv)
         _install_torch(environment, cache, venv, toolkit, say)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = _reason(error)
@@ -87,6 +86,18 @@ def prepare(say=print, may_download=True) -> Environment:
         return environment
     stamp.write_text(json.dumps(wanted))
     return environment
+
+
+def _make_venv(environment, venv):
+    has_pip = [str(environment.python), "-c", "import pip"]
+    try:
+        _run(has_pip, environment)
+    except (OSError, subprocess.CalledProcessError):
+        try:
+            _run([sys.executable, "-m", "venv", "--clear", str(venv)], environment)
+        except subprocess.CalledProcessError as error:
+            raise OSError("python3 -m venv cannot make an environment (on Debian: apt-get install "
+                          f"python3-venv): {_reason(error)}") from error
 
 
 def _install_torch(environment, cache, venv, toolkit, say):
@@ -123,6 +134,12 @@ def _install_deepspeed(environment, venv, say):
 def _unpacked_wheel_link(venv) -> Path:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     return venv / "lib" / version / "site-packages" / "vsr_unpacked_torch.pth"
+
+
+def _link_holds(venv) -> bool:
+    """False when the wheel that the environment points at was removed."""
+    link = _unpacked_wheel_link(venv)
+    return not link.exists() or os.path.isdir(link.read_text().strip())
 
 
 def _link_unpacked_wheel(cache, venv) -> bool:
