@@ -13,9 +13,7 @@ if [[ -z "${VSR_BIN:-}" ]]; then
   fi
   export VSR_BIN="$source_folder/build/release/bin"
 fi
-if [[ -z "${VSR_MPIRUN:-}" ]]; then
-  source launch/mpirun_env.sh
-  export VSR_MPIRUN="${vsr_mpirun[*]}"
-fi
+source launch/mpirun_env.sh
+export VSR_MPIRUN="${VSR_MPIRUN:-${vsr_mpirun[*]}}"
 export PYTHONDONTWRITEBYTECODE=1
 exec python3 bench/compare.py "$@"

@@ -95,10 +95,17 @@ class Rounds(unittest.TestCase):
         self.assertEqual((data["peers"], data["ratio"]), ({}, {}))
         self.assertEqual(data["ours"]["count"], 3)
 
-    def test_without_our_side_there_is_no_report(self):
-        broken = Result(contender("ours"), missing="segmentation fault")
-        with self.assertRaisesRegex(RuntimeError, "segmentation fault"):
-            side_by_side.report({"ours": broken})
+    def test_without_a_required_side_nothing_else_runs(self):
+        turns = []
+
+        def run(c, _timeout):
+            turns.append(c.name)
+            return None, "segmentation fault"
+
+        with self.assertRaisesRegex(RuntimeError, "ours did not run: segmentation fault"):
+            side_by_side.run_rounds([contender("ours", required=True), contender("a")], 2, silent,
+                                    run=run)
+        self.assertEqual(turns, ["ours"])
 
     def test_report_and_table(self):
         data = side_by_side.report({"ours": result("ours", [9.0, 10.0, 11.0], [20.0], ranks=2),
