@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of eight for the loops of kernel_loops.inl: the compiler's own vector types for IEEE
+// operations, and intrinsics only for what they lack (half conversion, square root). Included
+// inside an unnamed namespace, once for each instruction set.
+
+using Floats = float __attribute__((vector_size(32), aligned(32)));
+using Doubles = double __attribute__((vector_size(64), aligned(64)));
+using Words = std::uint32_t __attribute__((vector_size(32), aligned(32)));
+using Shorts = std::uint16_t __attribute__((vector_size(16), aligned(16)));
+constexpr std::int64_t kLanes = 8;
+
+#define VSR_LANES_FUNCTION [[maybe_unused]] static inline __attribute__((always_inline))
+
+template <typename V, typename T>
+VSR_LANES_FUNCTION void load(V& vector, const T* from) {
+  std::memcpy(&vector, from, sizeof vector);
+}
+template <typename V, typename T>
+VSR_LANES_FUNCTION void store(T* to, const V& vector) {
+  std::memcpy(to, &vector, sizeof vector);
+}
+
+struct VectorMath {
+  VSR_LANES_FUNCTION Floats square_root(const Floats& value) {
+#if defined(__AVX__)
+    return reinterpret_cast<Floats>(_mm256_sqrt_ps(reinterpret_cast<__m256>(value)));
+#else
+    Floats root = {};
+    for (int lane = 0; lane < kLanes; ++lane) root[lane] = std::sqrt(value[lane]);
+    return root;
+#endif
+  }
+};
+
+VSR_LANES_FUNCTION Floats unscaled(const Doubles& sum, double factor) {
+  return __builtin_convertvector(sum * factor, Floats);
+}
+
+/// Element types: bytes of one, and conversion of one and of eight from and to FP32.
+struct Fp16 {
+  static constexpr std::int64_t kBytes = 2;
+  VSR_LANES_FUNCTION float widen(const unsigned char* at) {
+    std::uint16_t bits;
+    std::memcpy(&bits, at, sizeof bits);
+    return fp16_to_float(bits);
+  }
+  VSR_LANES_FUNCTION void narrow(unsigned char* at, float value) {
+    const std::uint16_t bits = float_to_fp16(value);
+    std::memcpy(at, &bits, sizeof bits);
+  }
+  VSR_LANES_FUNCTION Floats widen8(const unsigned char* at) {
+#if defined(__F16C__)
+    return reinterpret_cast<Floats>(
+        _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
+#else
+    Floats values = {};
+    for (int lane = 0; lane < kLanes; ++lane) values[lane] = widen(at + lane * kBytes);
+    return values;
+#endif
+  }
+  VSR_LANES_FUNCTION void narrow8(unsigned char* at, const Floats& values) {
+#if defined(__F16C__)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
+                     _mm256_cvtps_ph(reinterpret_cast<__m256>(values),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+    for (int lane = 0; lane < kLanes; ++lane) narrow(at + lane * kBytes, values[lane]);
+#endif
+  }
+};
+
+struct Bf16 {
+  static constexpr std::int64_t kBytes = 2;
+  VSR_LANES_FUNCTION float widen(const unsigned char* at) {
+    std::uint16_t bits;
+    std::memcpy(&bits, at, sizeof bits);
+    return bf16_to_float(bits);
+  }
+  VSR_LANES_FUNCTION void narrow(unsigned char* at, float value) {
+    const std::uint16_t bits = float_to_bf16(value);
+    std::memcpy(at, &bits, sizeof bits);
+  }
+  VSR_LANES_FUNCTION Floats widen8(const unsigned char* at) {
+    Shorts shorts;
+    load(shorts, at);
+    return reinterpret_cast<Floats>(__builtin_convertvector(shorts, Words) << 16);
+  }
+  VSR_LANES_FUNCTION void narrow8(unsigned char* at, const Floats& values) {
+    store(at, __builtin_convertvector(bf16_bits(reinterpret_cast<Words>(values)), Shorts));
+  }
+};
+
+struct Fp32 {
+  static constexpr std::int64_t kBytes = 4;
+  VSR_LANES_FUNCTION float widen(const unsigned char* at) {
+    float value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  VSR_LANES_FUNCTION void narrow(unsigned char* at, float value) {
+    std::memcpy(at, &value, sizeof value);
+  }
+  VSR_LANES_FUNCTION Floats widen8(const unsigned char* at) {
+    Floats values;
+    load(values, at);
+    return values;
+  }
+  VSR_LANES_FUNCTION void narrow8(unsigned char* at, const Floats& values) { store(at, values); }
+};

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/module_tensors.hpp"
+
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+
+#include <cstring>
+#include <unordered_set>
+
+#include "comm/error.hpp"
+
+namespace vsr::optim {
+namespace {
+
+Dtype dtype_of(const NamedParameter& parameter) {
+  switch (parameter.replica.scalar_type()) {
+    case torch::kHalf:
+      return Dtype::fp16;
+    case torch::kBFloat16:
+      return Dtype::bf16;
+    case torch::kFloat:
+      return Dtype::fp32;
+    default:
+      throw ConfigurationError("parameter " + parameter.name + " has type " +
+                               torch::toString(parameter.replica.scalar_type()) +
+                               ", expected Half, BFloat16 or Float; convert the module first");
+  }
+}
+
+void require_cpu(const torch::Tensor& tensor, const std::string& name) {
+  if (!tensor.device().is_cpu())
+    throw ConfigurationError(name + " is on " + tensor.device().str() +
+                             "; this version steps on the CPU");
+}
+
+// A contiguous tensor at `bytes` that keeps `owner` alive.
+torch::Tensor view_into(const std::shared_ptr<comm::PeerBuffer>& owner, std::span<std::byte> bytes,
+                        const torch::Tensor& like) {
+  return torch::from_blob(
+      bytes.data(), like.sizes(), [owner](void*) {}, torch::TensorOptions().dtype(like.dtype()));
+}
+
+std::span<std::byte> bytes_of(const FlatLayout& layout, const comm::PeerBuffer& buffer,
+                              std::size_t parameter) {
+  const ParameterPlace& place = layout.places()[parameter];
+  const Segment& segment = layout.segments()[place.segment];
+  const std::size_t width = element_bytes(segment.dtype);
+  return buffer.mine().subspan(
+      segment.offset_bytes + static_cast<std::size_t>(place.offset) * width,
+      static_cast<std::size_t>(place.numel) * width);
+}
+
+std::span<std::byte> bytes_of(const torch::Tensor& contiguous) {
+  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
+}
+
+}  // namespace
+
+std::vector<NamedParameter> without_ties(std::vector<NamedParameter> parameters) {
+  std::unordered_set<const void*> seen;
+  std::vector<NamedParameter> unique;
+  for (NamedParameter& parameter : parameters)
+    if (seen.insert(parameter.replica.unsafeGetTensorImpl()).second)
+      unique.push_back(std::move(parameter));
+  return unique;
+}
+
+FlatLayout layout_of(std::span<const NamedParameter> parameters) {
+  std::vector<ParameterSpec> specs;
+  for (const NamedParameter& parameter : parameters) {
+    require_cpu(parameter.replica, "parameter " + parameter.name);
+    if (parameter.master.defined() && parameter.master.sizes() != parameter.replica.sizes())
+      throw ConfigurationError("the master of parameter " + parameter.name +
+                               " has another shape than the parameter");
+    specs.push_back({parameter.name, parameter.replica.sizes().vec(), dtype_of(parameter),
+                     parameter.replica.requires_grad()});
+  }
+  return FlatLayout(std::move(specs));
+}
+
+FlatBuffers::FlatBuffers(comm::Communicator& world, const FlatLayout& layout,
+                         std::span<const NamedParameter> parameters)
+    : layout_(layout),
+      replica_(std::make_shared<comm::PeerBuffer>(world, layout.total_bytes())),
+      gradients_(std::make_shared<comm::PeerBuffer>(world, layout.total_bytes())),
+      used_(std::make_shared<std::vector<std::uint8_t>>(parameters.size())) {
+  for (const NamedParameter& parameter : parameters) parameters_.push_back(parameter.replica);
+}
+
+std::span<std::byte> FlatBuffers::replica_of(std::size_t parameter) const {
+  return bytes_of(layout_, *replica_, parameter);
+}
+
+void FlatBuffers::attach() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    torch::Tensor& parameter = parameters_[i];
+    parameter.set_data(view_into(replica_, replica_of(i), parameter));
+    gradient_views_.emplace_back();
+    if (!parameter.requires_grad()) continue;
+    gradient_views_.back() = view_into(gradients_, bytes_of(layout_, *gradients_, i), parameter);
+    parameter.mutable_grad() = gradient_views_.back();
+    auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+    accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [used = used_, i](const torch::autograd::variable_list& outputs,
+                          const torch::autograd::variable_list& inputs) {
+          if (!inputs.empty() && inputs.front().defined()) (*used)[i] = 1;
+          return outputs;
+        }));
+    accumulators_.push_back(std::move(accumulator));
+  }
+}
+
+void FlatBuffers::clear_gradients() {
+  const std::span<std::byte> bytes = gradients_->mine();
+  if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
+}
+
+void FlatBuffers::zero_gradients() {
+  clear_gradients();
+  std::fill(used_->begin(), used_->end(), std::uint8_t{0});
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (gradient_views_[i].defined() && !parameters_[i].grad().is_same(gradient_views_[i]))
+      parameters_[i].mutable_grad() = gradient_views_[i];
+}
+
+void FlatBuffers::adopt_gradients(bool is_first) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& view = gradient_views_[i];
+    const torch::Tensor gradient = view.defined() ? parameters_[i].grad() : view;
+    if (!view.defined() || gradient.is_same(view)) continue;
+    if (gradient.defined() && (*used_)[i] != 0) {
+      VSR_CHECK(is_first, "the gradient of " + layout_.parameters()[i].name +
+                              " was replaced between two leaves; use our zero_grad only");
+      if (gradient.numel() > 0 && gradient.data_ptr() != view.data_ptr()) view.copy_(gradient);
+    }
+    parameters_[i].mutable_grad() = view;
+  }
+}
+
+ModuleBuffers::ModuleBuffers(comm::Communicator& world, std::vector<NamedBuffer> buffers)
+    : buffers_(std::move(buffers)) {
+  const torch::NoGradGuard no_grad;
+  for (NamedBuffer& buffer : buffers_) {
+    require_cpu(buffer.value, "buffer " + buffer.name);
+    torch::Tensor values = buffer.value.contiguous();
+    world.broadcast_bytes(bytes_of(values), 0);
+    buffer.value.copy_(values);
+    values_ += static_cast<std::size_t>(values.numel());
+  }
+  remember();
+}
+
+void ModuleBuffers::remember() {
+  const torch::NoGradGuard no_grad;
+  step_values_.clear();
+  for (const NamedBuffer& buffer : buffers_) step_values_.push_back(buffer.value.clone());
+}
+
+void ModuleBuffers::take_leaf(std::vector<double>& results) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const torch::Tensor values = buffers_[i].value.to(torch::kDouble).contiguous();
+    const double* const first = values.const_data_ptr<double>();
+    results.insert(results.end(), first, first + values.numel());
+    buffers_[i].value.copy_(step_values_[i]);
+  }
+}
+
+void ModuleBuffers::commit(std::span<const std::vector<double>> leaf_results) {
+  const torch::NoGradGuard no_grad;
+  std::size_t at = 0;
+  for (NamedBuffer& buffer : buffers_) {
+    const auto numel = static_cast<std::size_t>(buffer.value.numel());
+    torch::Tensor mean = torch::zeros(buffer.value.sizes(), torch::kDouble);
+    const std::span<double> sums(mean.data_ptr<double>(), numel);
+    const bool is_mean = buffer.value.is_floating_point();
+    const auto leaves = is_mean ? leaf_results : leaf_results.first(1);
+    for (const std::vector<double>& leaf : leaves)
+      for (std::size_t i = 0; i < numel; ++i) sums[i] += leaf[at + i];
+    for (double& sum : sums) sum /= static_cast<double>(leaves.size());
+    buffer.value.copy_(mean);
+    at += numel;
+  }
+}
+
+}  // namespace vsr::optim

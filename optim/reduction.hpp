@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduce to owners: three ways to bring the gradients of all leaves to the rank that steps them,
+// behind one class. `comm` moves the slices, the kernels add them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/leaf_exchange.hpp"
+#include "comm/peer_buffer.hpp"
+#include "optim/flat_layout.hpp"
+#include "optim/kernels.hpp"
+#include "optim/large_array.hpp"
+
+namespace vsr::optim {
+
+/// Names of `--reduction`. `exact`: FP64 sum of all leaves, the same bits on any number of ranks.
+/// `allreduce`: flat gradients through an all-reduce in their own type. `fast`: reduce-scatter in
+/// their own type, added in rank order. The last two: the same bits for the same number of ranks;
+/// leaves of one rank are added in the gradient's type, and a sum may overflow where no leaf does.
+enum class Reduction : std::uint8_t { exact, allreduce, fast };
+
+/// "exact", "allreduce" or "fast".
+std::string_view reduction_name(Reduction reduction) noexcept;
+
+/// Segments of `layout` as `comm` names them.
+std::vector<comm::SegmentPlace> segment_places(const FlatLayout& layout);
+
+/// Non-finite gradient values in this rank's shard.
+struct NonFinite {
+  std::int64_t inf_count = 0;
+  std::int64_t nan_count = 0;
+  std::int64_t first_logical = -1;  ///< lowest logical index, or -1
+  int first_leaf = -1;              ///< lowest leaf there; -1 where leaves were added before
+};
+
+/// Reduces the flat gradients of one step after another.
+class GradientReducer {
+ public:
+  /// Collective. References outlive this object.
+  /// @param leaves leaves of a step over all ranks, at least 1
+  GradientReducer(comm::Communicator& world, comm::PeerBuffer& gradients, const FlatLayout& layout,
+                  Reduction reduction, int leaves);
+
+  /// Whether this rank's gradients go to their owners after each of its leaves, or once at the end.
+  bool reduces_each_leaf() const noexcept { return reduction_ == Reduction::exact; }
+  /// Rounds of leaves in a step.
+  int rounds() const noexcept { return rounds_; }
+  /// Rounds reduced since start().
+  int rounds_done() const noexcept { return rounds_done_; }
+
+  /// Begin a step. Local.
+  void start() noexcept;
+  /// Collective. Add a round that is not the last; afterwards gradients may be written again.
+  void reduce_round();
+  /// Collective. Add the last round (or everything) and take block norms. The gradients stay in
+  /// place until release().
+  void reduce_last(Norm norm);
+  /// Collective. Reading is done; afterwards gradients may be written again.
+  void release();
+
+  // Results of reduce_last, for this rank's shard of each segment.
+
+  std::span<const std::span<const std::byte>> slices(std::size_t segment) const {
+    return slices_[segment];
+  }
+  /// FP64 sums, or empty where the slices are to be added again.
+  std::span<const double> sums(std::size_t segment) const { return sums_[segment]; }
+  /// Norms of my blocks, segment after segment.
+  std::span<const double> block_norms() const noexcept { return block_norms_; }
+  const NonFinite& non_finite() const noexcept { return non_finite_; }
+
+ private:
+  int sources_of(int round) const noexcept;
+  void collect_slices(int sources);
+  void all_reduce_segments();
+  void add_in_rank_order();
+  void sweep(Norm norm, int round);
+
+  comm::Communicator& world_;
+  comm::PeerBuffer& gradients_;
+  const FlatLayout& layout_;
+  Reduction reduction_;
+  int leaves_;
+  int rounds_;
+  int rounds_done_ = 0;
+  Isa isa_;
+  std::unique_ptr<comm::LeafExchange> exchange_;  // null for allreduce
+  std::vector<comm::Interval> shards_;            // of each segment
+  std::vector<std::vector<std::span<const std::byte>>> slices_;
+  LargeArray<double> accumulator_;  // all segments; empty where slices are added twice
+  std::vector<std::span<double>> sums_of_segment_;
+  std::vector<std::span<const double>> sums_;
+  LargeArray<std::byte> rounded_sum_;  // fast
+  std::vector<double> block_norms_;
+  NonFinite non_finite_;
+};
+
+}  // namespace vsr::optim
