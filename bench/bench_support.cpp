@@ -95,10 +95,11 @@ int run(int argc, char** argv,
       if (rank == 0) std::cout << "JSON " << record.dump() << std::endl;
       return 0;
     } catch (const Error& error) {
-      std::fprintf(stderr, "[rank %d] %s\n", rank, error.what());
+      std::fprintf(stderr, "[rank %d] error: %s\n", rank, error.what());
       comm::MpiEnvironment::abort(static_cast<int>(error.exit_code()));
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "[rank %d] %s\n", rank, error.what());
+      const std::string text = error.what();  // LibTorch puts its stack below the first line
+      std::fprintf(stderr, "[rank %d] error: %s\n", rank, text.substr(0, text.find('\n')).c_str());
       comm::MpiEnvironment::abort(static_cast<int>(ExitCode::internal));
     }
   } catch (const Error& error) {  // MPI itself did not start

@@ -16,10 +16,9 @@ constexpr double kBeta2 = 0.999;
 constexpr double kEpsilon = 1e-8;
 
 struct GivenGradients : public torch::autograd::Function<GivenGradients> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context,
-                               const torch::autograd::variable_list& parameters,
-                               const torch::autograd::variable_list& gradients) {
-    context->saved_data["gradients"] = gradients;
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList parameters,
+                               at::TensorList gradients) {
+    context->saved_data["gradients"] = gradients.vec();
     context->saved_data["parameters"] = static_cast<std::int64_t>(parameters.size());
     return torch::zeros({}, torch::kFloat);
   }
@@ -114,7 +113,7 @@ std::vector<torch::Tensor> make_gradients(const std::vector<torch::Tensor>& para
 
 torch::Tensor loss_with_gradients(const std::vector<torch::Tensor>& parameters,
                                   const std::vector<torch::Tensor>& gradients) {
-  return GivenGradients::apply(parameters, gradients);
+  return GivenGradients::apply(at::TensorList(parameters), at::TensorList(gradients));
 }
 
 std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const std::vector<torch::Tensor>& parameters,
