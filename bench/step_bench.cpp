@@ -74,7 +74,7 @@ nlohmann::json measure(vsr::comm::Communicator& world, const Options& options) {
             {"rest", columns[5]}}},
           {"versions",
            {{"libtorch", TORCH_VERSION},
-            {"compiler", "GCC-compatible " __VERSION__},
+            {"compiler", VSR_COMPILER},
             {"build_type", VSR_BUILD_TYPE}}}};
 }
 
