@@ -5,15 +5,22 @@
 # that also starts programs faster. Where it is looked for: VSR_TORCH_ROOT, CMAKE_PREFIX_PATH, then the
 # folder in which launch/install_deps.sh unpacks the wheel.
 set(VSR_TORCH_VERSION "2.11.0" CACHE STRING "Version of LibTorch that install_deps.sh unpacks")
-if(DEFINED ENV{VSR_CACHE})
+# The same rule as in launch/common.sh.
+if(NOT "$ENV{VSR_CACHE}" STREQUAL "")
   set(_vsr_cache "$ENV{VSR_CACHE}")
-elseif(DEFINED ENV{XDG_CACHE_HOME})
+elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(_vsr_cache "$ENV{XDG_CACHE_HOME}/vsr_dist")
 else()
   set(_vsr_cache "$ENV{HOME}/.cache/vsr_dist")
 endif()
 set(_vsr_torch_cache "${_vsr_cache}/torch-${VSR_TORCH_VERSION}")
 
+# What an earlier configuration found may have been moved since.
+foreach(_found IN ITEMS VSR_TORCH_INCLUDE VSR_LIB_torch_cpu VSR_LIB_c10)
+  if(DEFINED ${_found} AND NOT EXISTS "${${_found}}")
+    unset(${_found} CACHE)
+  endif()
+endforeach()
 find_path(VSR_TORCH_INCLUDE torch/script.h
           HINTS "${VSR_TORCH_ROOT}/include" PATHS "${_vsr_torch_cache}/torch/include"
           PATH_SUFFIXES include)
@@ -34,16 +41,26 @@ foreach(_name IN ITEMS torch_cpu c10)
 endforeach()
 target_link_libraries(vsr_torch INTERFACE ${_vsr_torch_libs} Threads::Threads)
 
-# The CUDA runtime and CUPTI that libtorch_cpu.so asks for: the toolkit's, or the wheels' beside it.
-find_program(_vsr_nvcc_for_torch nvcc HINTS /usr/local/cuda/bin)
-set(_vsr_cuda_rpath "")
-foreach(_dir IN ITEMS "${VSR_TORCH_HOME}/../nvidia/cu13/lib" /usr/local/cuda/lib64
-                      /usr/local/cuda-13.0/lib64 /usr/local/cuda/extras/CUPTI/lib64)
-  if(EXISTS "${_dir}")
-    get_filename_component(_real "${_dir}" REALPATH)
-    list(APPEND _vsr_cuda_rpath "${_real}")
-  endif()
+# The CUDA runtime and CUPTI that libtorch_cpu.so of a CUDA wheel asks for: the wheels' beside it, or the
+# toolkit's. A LibTorch without CUDA asks for neither, so that not finding them is no error here.
+set(_vsr_cuda_roots /usr/local/cuda)
+if(NOT "$ENV{CUDA_HOME}" STREQUAL "")
+  list(PREPEND _vsr_cuda_roots "$ENV{CUDA_HOME}")
+endif()
+file(GLOB _vsr_cuda_versions LIST_DIRECTORIES true /usr/local/cuda-13*)
+set(_vsr_cuda_dirs "${VSR_TORCH_HOME}/../nvidia/cu13/lib")
+foreach(_root IN LISTS _vsr_cuda_roots _vsr_cuda_versions)
+  list(APPEND _vsr_cuda_dirs "${_root}/lib64" "${_root}/extras/CUPTI/lib64")
 endforeach()
-foreach(_dir IN LISTS _vsr_cuda_rpath)
-  target_link_options(vsr_torch INTERFACE "-Wl,-rpath-link,${_dir}" "-Wl,-rpath,${_dir}")
+foreach(_library IN ITEMS libcudart.so.13 libcupti.so.13)
+  foreach(_dir IN LISTS _vsr_cuda_dirs)
+    if(EXISTS "${_dir}/${_library}")
+      get_filename_component(_real "${_dir}" REALPATH)
+      # Old tags, because a RUNPATH would serve only what our program itself asks for, and it is
+      # libtorch_cpu.so that asks for these.
+      target_link_options(vsr_torch INTERFACE "-Wl,-rpath-link,${_real}" "-Wl,-rpath,${_real}"
+                          "-Wl,--disable-new-dtags")
+      break()
+    endif()
+  endforeach()
 endforeach()

@@ -1,12 +1,15 @@
 # What can be chosen when configuring, and the flags that all targets of this project share.
-include(CheckLanguage)
 
+# By default CUDA is used where the machine has what that needs: nvcc of CUDA 13, and NCCL.
 find_program(VSR_NVCC nvcc HINTS /usr/local/cuda/bin)
-mark_as_advanced(VSR_NVCC)
-if(VSR_NVCC)
-  set(_vsr_machine_has_cuda ON)
-else()
-  set(_vsr_machine_has_cuda OFF)
+find_path(_vsr_nccl_for_default nccl.h HINTS /usr/local/cuda/include)
+mark_as_advanced(VSR_NVCC _vsr_nccl_for_default)
+set(_vsr_machine_has_cuda OFF)
+if(VSR_NVCC AND _vsr_nccl_for_default)
+  execute_process(COMMAND "${VSR_NVCC}" --version OUTPUT_VARIABLE _vsr_nvcc_version ERROR_QUIET)
+  if(_vsr_nvcc_version MATCHES "release ([0-9]+)" AND CMAKE_MATCH_1 GREATER_EQUAL 13)
+    set(_vsr_machine_has_cuda ON)
+  endif()
 endif()
 option(VSR_WITH_CUDA "Build with the CUDA toolkit and NCCL" ${_vsr_machine_has_cuda})
 option(VSR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
