@@ -7,17 +7,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/error.hpp"
+#include "comm/memory_room.hpp"
 #include "comm/unique_handle.hpp"
 
 namespace vsr::comm {
@@ -162,6 +165,22 @@ std::string run_for_message(const std::function<void()>& action) {
 
 }  // namespace
 
+// Refuse what the kernel would promise and then kill for. All ranks look before any of them takes.
+void check_room(Communicator& world, std::size_t bytes) {
+  const auto rooms = world.all_gather(available_memory_bytes());
+  world.agree_all_ok("looking for free memory", [&] {
+    const std::span<const int> node = world.node_ranks();
+    std::uint64_t room = rooms[static_cast<std::size_t>(world.rank())];
+    for (const int peer : node) room = std::min(room, rooms[static_cast<std::size_t>(peer)]);
+    if (bytes <= room / node.size()) return;
+    throw Error(ExitCode::communication,
+                "no memory on " + world.host() + ": " + std::to_string(node.size()) +
+                    " ranks need " + std::to_string(bytes) + " bytes each, " +
+                    std::to_string(room) +
+                    " are free for all; use fewer ranks per node or a smaller network");
+  });
+}
+
 struct PeerBuffer::Impl {
   std::size_t bytes = 0;
   int rank = 0;
@@ -206,14 +225,14 @@ PeerBuffer::PeerBuffer(Communicator& world, std::size_t bytes) : impl_(std::make
   impl_->bytes = bytes;
   impl_->rank = world.rank();
   impl_->mappings.resize(static_cast<std::size_t>(world.world()));
+  for (const std::size_t other : world.all_gather(bytes)) {
+    VSR_CHECK(other == bytes, "ranks ask for buffers of " + std::to_string(bytes) + " and " +
+                                  std::to_string(other) + " bytes");
+  }
+  check_room(world, bytes);
   Offer offer;
   std::string trouble = impl_->offer_shared(offer);
-  offer.bytes = bytes;
   const std::vector<Offer> offers = world.all_gather(offer);
-  for (const Offer& other : offers) {
-    VSR_CHECK(other.bytes == bytes, "ranks ask for buffers of " + std::to_string(bytes) + " and " +
-                                        std::to_string(other.bytes) + " bytes");
-  }
   if (trouble.empty()) trouble = impl_->map_peers(offers, world.node_ranks());
   const std::vector<std::string> troubles = world.all_gather_strings(trouble);
   impl_->fd = Fd();

@@ -23,7 +23,8 @@ class PeerBuffer {
   /// of the other ranks of this node. Where mapping fails on any rank of a node, all ranks of that
   /// node agree to keep private memory and exchange messages; `notice()` then says why. The
   /// environment variable VSR_COMM_SHARED=0 asks for private memory (for tests).
-  /// @throws AgreedError (exit 75) on all ranks when a rank cannot even get private memory
+  /// @throws AgreedError (exit 75) on all ranks when the buffers of a node do not fit into its free
+  /// memory, or a rank cannot even get private memory; ArgumentError on all ranks when sizes differ
   PeerBuffer(Communicator& world, std::size_t bytes);
   ~PeerBuffer();
   PeerBuffer(PeerBuffer&&) noexcept;

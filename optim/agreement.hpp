@@ -17,16 +17,16 @@ namespace vsr::optim {
 
 /// What one rank brings.
 struct StepRecord {
-  NonFinite non_finite;
+  NonFinite non_finite = {};
   std::uint64_t requests = 0;
-  float loss_scale = 1.0F;                ///< must be equal on all ranks
-  double max_norm = 0.0;                  ///< 0: no clipping; must be equal on all ranks
-  Norm norm = Norm::two;                  ///< must be equal on all ranks
-  std::uint64_t replica = 0;              ///< hash of the replica, or 0 on all ranks
-  std::span<const double> losses;         ///< of this rank's leaves, ascending
-  std::span<const double> buffer_values;  ///< of the same leaves, one after the other
-  std::span<const std::uint8_t> used;     ///< one flag a parameter
-  std::span<const double> block_norms;    ///< of this rank's shard
+  float loss_scale = 1.0F;                     ///< must be equal on all ranks
+  double max_norm = 0.0;                       ///< 0: no clipping; must be equal on all ranks
+  Norm norm = Norm::two;                       ///< must be equal on all ranks
+  std::uint64_t replica = 0;                   ///< hash of the replica, or 0 on all ranks
+  std::span<const double> losses = {};         ///< of this rank's leaves, ascending
+  std::span<const double> buffer_values = {};  ///< of the same leaves, one after the other
+  std::span<const std::uint8_t> used = {};     ///< one flag a parameter
+  std::span<const double> block_norms = {};    ///< of this rank's shard
 };
 
 /// What all ranks know afterwards.

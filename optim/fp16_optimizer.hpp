@@ -23,13 +23,13 @@ namespace vsr::optim {
 struct Fp16OptimizerOptions {
   bool dynamic_loss_scale = false;
   double static_loss_scale = 1.0;
-  LossScalerOptions
-      scaler;      ///< constants of dynamic scaling, and max_skips_at_floor for both kinds
+  /// Constants of dynamic scaling; max_skips_at_floor counts for both kinds.
+  LossScalerOptions scaler = {};
   int leaves = 0;  ///< leaves of a step over all ranks; 0: one per rank
   Reduction reduction = Reduction::exact;
   /// Registration order. Empty: the inner optimizer's parameters, named param_0, param_1, …
-  std::vector<NamedParameter> parameters;
-  std::vector<NamedBuffer> buffers;
+  std::vector<NamedParameter> parameters = {};
+  std::vector<NamedBuffer> buffers = {};
   /// Compare a hash of all replicas every so many steps inside agree; 0: never.
   std::int64_t replica_check_steps = 0;
 };

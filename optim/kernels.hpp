@@ -39,14 +39,14 @@ struct Census {
 struct SumLeaves {
   Dtype dtype = Dtype::fp16;
   /// One leaf gradient each, in leaf order, all of the shard's length (whole norm blocks).
-  std::span<const std::span<const std::byte>> slices;
+  std::span<const std::span<const std::byte>> slices = {};
   /// FP64, shard's length, or empty. Given: it receives the sums.
   std::span<double> accumulator = {};
   /// Add to what the accumulator holds; false: start from +0.0.
   bool accumulate = false;
   Norm norm = Norm::two;
   /// FP64, one value a block: the sum of squares (of magnitudes, the largest magnitude).
-  std::span<double> block_norms;
+  std::span<double> block_norms = {};
 };
 
 /// Add the leaves in FP64 in slice order, starting at +0.0, take norm blocks of the sums, and count
@@ -58,17 +58,17 @@ Census sum_leaves(const SumLeaves& sweep, Isa isa);
 /// Sweep 2 over a piece of one shard.
 struct UpdateShard {
   Dtype dtype = Dtype::fp16;
-  comm::Interval piece;  ///< elements of the shard; all spans below have the shard's length
-  std::span<const std::span<const std::byte>> slices;  ///< added again from +0.0 …
-  std::span<const double> sums = {};                   ///< … unless sums are given here
-  double factor = 1.0;                                 ///< clip factor / (scale × leaves)
+  comm::Interval piece = {};  ///< elements of the shard; all spans below have the shard's length
+  std::span<const std::span<const std::byte>> slices = {};  ///< added again from +0.0 …
+  std::span<const double> sums = {};                        ///< … unless sums are given here
+  double factor = 1.0;                                      ///< clip factor / (scale × leaves)
   WeightDecay decay = WeightDecay::none;
-  AdamCoefficients coefficients;
-  std::span<float> master;
-  std::span<float> exp_avg;
-  std::span<float> exp_avg_sq;
+  AdamCoefficients coefficients = {};
+  std::span<float> master = {};
+  std::span<float> exp_avg = {};
+  std::span<float> exp_avg_sq = {};
   /// Places of the shard in replicas (own and peers'): all get the rounded masters.
-  std::span<const std::span<std::byte>> destinations;
+  std::span<const std::span<std::byte>> destinations = {};
 };
 
 /// Unscale and clip in one FP64 factor, round once to FP32, step Adam, round the masters to nearest

@@ -75,7 +75,7 @@ TEST(FlatLayout, MoreRanksThanBlocksLeavesSomeWithNothing) {
   for (int rank = 0; rank < 4; ++rank) {
     elements += layout.shard_elements(rank, 4);
     EXPECT_EQ(layout.shard_blocks(rank, 4), layout.shard_elements(rank, 4) / 1024);
-    if (layout.shard_elements(rank, 4) == 0) EXPECT_TRUE(layout.pieces(rank, 4).empty());
+    EXPECT_EQ(layout.pieces(rank, 4).empty(), layout.shard_elements(rank, 4) == 0);
   }
   EXPECT_EQ(elements, 1024);
 }
