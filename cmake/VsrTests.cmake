@@ -63,11 +63,12 @@ macro(_vsr_test_properties test processors)
   set_property(TEST ${test} PROPERTY LABELS ${area} ${arg_LABELS})
 endmacro()
 
-# mpirun as the tests call it; Open MPI wants leave to run as root and more ranks than cores.
+# mpirun as the tests call it; Open MPI wants leave to run as root and more ranks than cores, and
+# waiting ranks have to give way where tests run side by side.
 set(VSR_MPIRUN ${MPIEXEC_EXECUTABLE})
 execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE _vsr_mpi_version ERROR_QUIET)
 if(_vsr_mpi_version MATCHES "Open MPI|OpenRTE")
   list(APPEND VSR_MPIRUN --oversubscribe --bind-to none)
 endif()
 set(VSR_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    OMPI_MCA_btl_base_warn_component_unused=0 OMP_NUM_THREADS=1)
+    OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1)
