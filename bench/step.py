@@ -10,6 +10,7 @@ from peers import environment
 from side_by_side import OURS, Contender
 
 BANDWIDTH = "bandwidth"
+FLOW = ["reduce", "agree", "update", "publish", "rest"]  # rest: between the others
 PEERS = {
     "ddp_fp32": ("PyTorch DDP in FP32, clip, fused Adam", "torch"),
     "ddp_zero": ("DDP with FP16 hook, GradScaler, clip, ZeroRedundancyOptimizer", "torch"),
@@ -65,7 +66,7 @@ def breakdown_of(ours):
     ordered = sorted(range(len(whole)), key=lambda i: whole[i])
     middle = ordered[(len(ordered) - 1) // 2]
     parts = {}
-    for word in ours.records[0]["breakdown_ms"]:
+    for word in sorted(ours.records[0]["breakdown_ms"], key=FLOW.index):
         column = [v for record in ours.records for v in record["breakdown_ms"][word]]
         parts[word] = column[middle]
     return dict(step=whole[middle], **parts)
