@@ -61,21 +61,20 @@ nlohmann::json measure(vsr::comm::Communicator& world, const Options& options) {
     for (std::size_t column = 0; column < columns.size(); ++column)
       columns[column].push_back(row[column]);
   }
-  return {{"name", "ours"},
-          {"checked", true},
-          {"check_error", check_error},
-          {"reduction", options.reduction},
-          {"times_ms", columns[0]},
-          {"breakdown_ms",
-           {{"reduce", columns[1]},
-            {"agree", columns[2]},
-            {"update", columns[3]},
-            {"publish", columns[4]},
-            {"rest", columns[5]}}},
-          {"versions",
-           {{"libtorch", TORCH_VERSION},
-            {"compiler", VSR_COMPILER},
-            {"build_type", VSR_BUILD_TYPE}}}};
+  return {
+      {"name", "ours"},
+      {"checked", true},
+      {"check_error", check_error},
+      {"reduction", options.reduction},
+      {"times_ms", columns[0]},
+      {"breakdown_ms",
+       {{"reduce", columns[1]},
+        {"agree", columns[2]},
+        {"update", columns[3]},
+        {"publish", columns[4]},
+        {"rest", columns[5]}}},
+      {"versions",
+       {{"libtorch", TORCH_VERSION}, {"compiler", VSR_COMPILER}, {"build_type", VSR_BUILD_TYPE}}}};
 }
 
 }  // namespace
