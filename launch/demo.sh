@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 ranks=2
-iterations=${VSR_DEMO_ITERATIONS:-2000}
+iterations=${VSR_DEMO_ITERATIONS:-4000}
 out=${VSR_DEMO_OUT:-build/demo}
 # The training; --train and --out are added below, everything else is default.
 training=(
