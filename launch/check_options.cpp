@@ -42,6 +42,13 @@ void check_training(const TrainOptions& o) {
         "--eta-min {} with --lr {}: expected at most the learning rate; lower --eta-min",
         number_text(o.eta_min), number_text(o.lr)));
   const bool scales = o.precision == Precision::fp16 || o.precision == Precision::amp;
+  constexpr double kSmallestScale = 1.0 / (1 << 24);
+  constexpr double kLargestScale = 1 << 24;
+  if (o.loss_scale.value < kSmallestScale || o.loss_scale.value > kLargestScale)
+    throw UsageError(fmt::format(
+        "--loss-scale {}: got a scale no FP16 gradient survives, expected dynamic or a number from "
+        "2^-24 to 2^24",
+        number_text(o.loss_scale.value)));
   if (!scales && !o.loss_scale.dynamic && o.loss_scale.value != 1)
     throw ConfigurationError(fmt::format(
         "--loss-scale {} with --precision {}: expected none, gradients of this precision are not "

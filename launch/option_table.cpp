@@ -283,8 +283,7 @@ void add_output_rows(std::vector<OptionRow>& t) {
                                   &TrainOptions::val_freq, 0));
   t.push_back(whole<std::int64_t>(g, "print-freq", "ITERATIONS", "between lines of the log",
                                   &TrainOptions::print_freq, 1));
-  t.push_back(
-      whole(g, "keep", "N", "checkpoints kept besides the best", &TrainOptions::keep, 1, 1 << 20));
+  t.push_back(whole(g, "keep", "N", "newest checkpoints kept", &TrainOptions::keep, 1, 1 << 20));
   t.push_back(row(
       g, "resume", "never|auto|must|PATH",
       "auto: go on where there is a checkpoint; must: fail where there is none",

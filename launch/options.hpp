@@ -88,7 +88,7 @@ struct TrainOptions {
   std::int64_t save_freq = 500;  ///< iterations; 0: only at the end
   std::int64_t val_freq = 500;   ///< iterations; 0: only at the end
   std::int64_t print_freq = 10;  ///< iterations
-  int keep = 3;                  ///< checkpoints kept besides the best
+  int keep = 3;                  ///< newest checkpoints kept
   Resume resume;
   // Other.
   std::string config;  ///< the file given by --config

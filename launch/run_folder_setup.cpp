@@ -5,6 +5,7 @@
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
+#include "launch/output_terminal.hpp"
 #include "launch/version.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/files.hpp"
@@ -95,18 +96,13 @@ OpenRunFolder open_run_folder(const TrainOptions& options, std::int64_t first_sa
     if (!folder.lock->notice().empty()) folder.notices.push_back(folder.lock->notice());
     for (std::string& line : runtime::remove_leftovers(*folder.lock))
       folder.notices.push_back(std::move(line));
-    runtime::write_file_atomically(out / "config.ini", write_config(options));
-    runtime::write_file_atomically(
-        out / "env.txt", fmt::format("{}ranks {}\nhost {}\nthreads per rank {}\n", version_text(),
-                                     world.world(), world.host(), options.threads));
   });
   return folder;
 }
 
-runtime::Progress resume(const TrainOptions& options, const nlohmann::json& configuration,
-                         runtime::CheckpointStore& store, optim::Fp16Optimizer& optimizer,
-                         const std::vector<optim::NamedBuffer>& buffers,
-                         runtime::RunReport& report) {
+Start resume(const TrainOptions& options, const nlohmann::json& configuration,
+             runtime::CheckpointStore& store, optim::Fp16Optimizer& optimizer,
+             const std::vector<optim::NamedBuffer>& buffers) {
   if (options.resume.mode == ResumeMode::never) return {};
   const auto loaded = store.load(
       policy_of(options.resume),
@@ -117,20 +113,34 @@ runtime::Progress resume(const TrainOptions& options, const nlohmann::json& conf
                                      configuration);
         return optimizer.shard().intervals();
       });
+  Start start;
   if (!loaded) {
-    report.message("no checkpoint yet in " + options.out + ": starting at iteration 0");
-    return {};
+    start.messages = {fmt::format("no checkpoint yet in {}: starting at iteration 0", options.out)};
+    return start;
   }
-  for (const std::string& notice : loaded->notices) report.warning(notice);
-  const runtime::Progress progress =
-      runtime::restore_snapshot(loaded->snapshot, optimizer, buffers);
+  start.progress = runtime::restore_snapshot(loaded->snapshot, optimizer, buffers);
+  start.warnings = loaded->notices;
   const optim::OptimizerState state = optimizer.state();
-  report.message(
-      fmt::format("resumed {} (saved by {} ranks): iteration {}, {} steps applied, {} "
-                  "skipped, loss scale {:g}",
-                  loaded->folder.string(), loaded->saved_world, progress.iteration,
-                  state.applied_steps, state.skipped_steps, state.scaler.scale));
-  return progress;
+  start.messages = {fmt::format(
+      "resumed {} (saved by {} ranks): iteration {}, {} steps applied, {} skipped, loss scale {:g}",
+      loaded->folder.string(), loaded->saved_world, start.progress.iteration, state.applied_steps,
+      state.skipped_steps, state.scaler.scale)};
+  return start;
+}
+
+runtime::RunReport open_report(const TrainOptions& options, comm::Communicator& world) {
+  runtime::RunReport report;
+  world.agree_all_ok("opening the logs", [&] {
+    if (world.rank() != 0) return;
+    const fs::path out(options.out);
+    runtime::write_file_atomically(out / "config.ini", write_config(options));
+    runtime::write_file_atomically(
+        out / "env.txt", fmt::format("{}ranks {}\nhost {}\nthreads per rank {}\n", version_text(),
+                                     world.world(), world.host(), options.threads));
+    report = runtime::RunReport(
+        {options.out, options.total_iter, options.print_freq, output_is_terminal()});
+  });
+  return report;
 }
 
 }  // namespace vsr::launch

@@ -34,18 +34,29 @@ struct OpenRunFolder {
   std::vector<std::string> notices;      ///< on rank 0
 };
 
-/// Collective. Create the folder, prove that `first_save_bytes` can be written, take the lock,
-/// clear what dead runs left, and write config.ini and env.txt.
+/// Collective. Create the folder, prove that `first_save_bytes` can be written, take the lock, and
+/// clear what dead runs left.
 /// @throws AgreedError 74 for a folder or disk that cannot be written, 78 when another run holds it
 OpenRunFolder open_run_folder(const TrainOptions& options, std::int64_t first_save_bytes,
                               comm::Communicator& world);
 
+/// Where a run starts from, and what there is to tell about it.
+struct Start {
+  runtime::Progress progress;
+  std::vector<std::string> messages;
+  std::vector<std::string> warnings;
+};
+
 /// Collective. Load what --resume asks for into optimizer, buffers and replicas; a fresh start
-/// otherwise.
+/// otherwise. Changes no file of the run but a damaged checkpoint's name.
 /// @throws AgreedError 65 or 78, see CheckpointStore::load and match_configuration
-runtime::Progress resume(const TrainOptions& options, const nlohmann::json& configuration,
-                         runtime::CheckpointStore& store, optim::Fp16Optimizer& optimizer,
-                         const std::vector<optim::NamedBuffer>& buffers,
-                         runtime::RunReport& report);
+Start resume(const TrainOptions& options, const nlohmann::json& configuration,
+             runtime::CheckpointStore& store, optim::Fp16Optimizer& optimizer,
+             const std::vector<optim::NamedBuffer>& buffers);
+
+/// Collective. Write config.ini and env.txt and open the logs: the last thing before training, so
+/// that a start which is refused leaves the files of the run as they were.
+/// @throws AgreedError 74
+runtime::RunReport open_report(const TrainOptions& options, comm::Communicator& world);
 
 }  // namespace vsr::launch

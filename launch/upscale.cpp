@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/models/vsr_net.hpp"
 #include "runtime/precision/fp16_module.hpp"
+#include "runtime/train/tensors.hpp"
 #include "runtime/video/clip.hpp"
 #include "runtime/video/dataset.hpp"
 #include "runtime/video/video_writer.hpp"
@@ -74,12 +75,6 @@ class SlidingWindow {
   std::map<std::int64_t, torch::Tensor> frames_;
 };
 
-ImageU8 picture_of(const torch::Tensor& enlarged) {
-  const torch::Tensor planes = enlarged[0].contiguous();
-  return runtime::from_planes({planes.data_ptr<float>(), static_cast<std::size_t>(planes.numel())},
-                              planes.size(1), planes.size(2));
-}
-
 }  // namespace
 
 std::int64_t upscale(const UpscaleOptions& options, const UpscaleProgress& progress) {
@@ -98,7 +93,7 @@ std::int64_t upscale(const UpscaleOptions& options, const UpscaleProgress& progr
   SlidingWindow window(*clip, network->options().num_frame);
   const torch::InferenceMode no_gradients;
   for (std::int64_t frame = 0; frame < clip->frame_count(); ++frame) {
-    writer->write(picture_of(net.forward(window.at(frame))));
+    writer->write(runtime::picture_of(net.forward(window.at(frame))));
     progress(frame + 1, clip->frame_count());
   }
   writer->finish();

@@ -11,7 +11,6 @@
 #include "comm/error.hpp"
 #include "comm/mpi_environment.hpp"
 #include "fmt/format.h"
-#include "launch/output_terminal.hpp"
 #include "launch/plan.hpp"
 #include "launch/program.hpp"
 #include "launch/run_folder_setup.hpp"
@@ -69,13 +68,13 @@ comm::Backend backend_of(Backend backend) {
 }
 
 void report_start(runtime::RunReport& report, const TrainOptions& options,
-                  const comm::Communicator& world, const OpenRunFolder& folder,
-                  const std::string& plan) {
+                  const comm::Communicator& world, const std::string& plan,
+                  const std::vector<std::string>& warnings) {
   report.message(fmt::format("vsr_dist {}: {} ranks, backend {}, {} precision, {} reduction, {}",
                              source_commit(), world.world(), world.backend(),
                              to_string(options.precision), to_string(options.reduction),
                              options.out));
-  for (const std::string& notice : folder.notices) report.warning(notice);
+  for (const std::string& warning : warnings) report.warning(warning);
   std::string_view rest = plan;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size() - 1);
@@ -106,24 +105,21 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
     return static_cast<int>(ExitCode::ok);
   }
 
+  // Before the folder is written: a start that fails leaves nothing that looks like a run.
+  const auto optimizer = make_optimizer(options, net, world);
   const OpenRunFolder folder =
       open_run_folder(options, parameters * 3 * static_cast<std::int64_t>(sizeof(float)), world);
-  runtime::SignalRequests signals;
-  runtime::RunReport report;
-  world.agree_all_ok("opening the log", [&] {
-    if (world.rank() == 0)
-      report = runtime::RunReport(
-          {options.out, options.total_iter, options.print_freq, output_is_terminal()});
-  });
-  report_start(report, options, world, folder, plan);
-  if (!leaves_notice.empty()) report.warning(leaves_notice);
-
-  const auto optimizer = make_optimizer(options, net, world);
   runtime::CheckpointStore store(options.out, world);
   const nlohmann::json configuration = configuration_of(options, data);
-  const runtime::Progress progress =
-      resume(options, configuration, store, *optimizer, net.named_buffers(), report);
-  report.start(progress, world.world(), optimizer->masters_hash());
+  Start start = resume(options, configuration, store, *optimizer, net.named_buffers());
+  start.warnings.insert(start.warnings.begin(), folder.notices.begin(), folder.notices.end());
+  if (!leaves_notice.empty()) start.warnings.push_back(leaves_notice);
+
+  runtime::SignalRequests signals;
+  runtime::RunReport report = open_report(options, world);
+  report_start(report, options, world, plan, start.warnings);
+  for (const std::string& message : start.messages) report.message(message);
+  report.start(start.progress, world.world(), optimizer->masters_hash());
 
   return static_cast<int>(runtime::train({.world = world,
                                           .data = data,
@@ -136,7 +132,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
                                           .signals = signals,
                                           .run_folder = options.out,
                                           .configuration = configuration},
-                                         loop_options(options), progress));
+                                         loop_options(options), start.progress));
 }
 
 /// --help and --version need no MPI; true when one of them was asked for and answered.

@@ -115,6 +115,11 @@ void RunReport::end(const Progress& progress, const optim::OptimizerState& state
   }
   append(record);
   log_->finish_bar();
+  if (state.skipped_steps > state.applied_steps)
+    log_->warning(fmt::format(
+        "{} of {} steps were skipped because gradients overflowed at loss scale "
+        "{:g}; use --loss-scale dynamic or a smaller number",
+        state.skipped_steps, state.skipped_steps + state.applied_steps, state.scaler.scale));
   log_->message(fmt::format("masters {}", masters));
   if (progress.is_validated)
     log_->message(fmt::format("held-out PSNR-Y {:.2f} dB, bicubic {:.2f} dB, gain {:+.2f} dB",

@@ -6,7 +6,7 @@
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
-#include "runtime/train/leaf_batch.hpp"
+#include "runtime/train/tensors.hpp"
 #include "runtime/train/validation.hpp"
 
 namespace vsr::runtime {

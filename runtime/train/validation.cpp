@@ -10,7 +10,7 @@
 #include "runtime/checkpoint/files.hpp"
 #include "runtime/metrics/psnr.hpp"
 #include "runtime/metrics/ssim.hpp"
-#include "runtime/train/leaf_batch.hpp"
+#include "runtime/train/tensors.hpp"
 #include "runtime/video/image_file.hpp"
 #include "runtime/video/resample.hpp"
 #include "runtime/video/strip.hpp"
@@ -26,12 +26,6 @@ struct FrameScores {
   std::int64_t frame = 0;  // number in its clip
   Scores scores;
 };
-
-ImageU8 picture_of(const torch::Tensor& enlarged) {
-  const torch::Tensor planes = enlarged[0].to(torch::kFloat).contiguous();
-  return from_planes({planes.data_ptr<float>(), static_cast<std::size_t>(planes.numel())},
-                     planes.size(1), planes.size(2));
-}
 
 Scores score(const ImageU8& picture, const ImageU8& bicubic, const ImageU8& gt) {
   const bool is_tiny = std::min(gt.height, gt.width) < kSmallestSsim;

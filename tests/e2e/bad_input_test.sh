@@ -51,12 +51,12 @@ fi
 train 1 --train "$clip" --out "$work/run" "${run[@]}"
 before=$(find "$work/run" -type f -exec md5sum {} + | sort)
 expect 78 "run.*--resume" "" --train "$clip" --out "$work/run" "${run[@]}"
-[[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "the refused run changed files"
 # A checkpoint of another network, and other options.
 with --channels 12
 expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 with --batch 2
 expect 78 "other options" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
+[[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "a refused start changed files"
 # Nothing to resume where there must be something.
 expect 65 "checkpoint" "" --train "$clip" --out "$new" --resume must "${run[@]}"
 

@@ -262,6 +262,12 @@ TEST(Options, ValuesOutOfRange) {
             "--betas: got \"0.9 1\", expected two numbers from 0 to below 1, for example 0.9 0.99");
   EXPECT_EQ(usage({"--loss-scale", "0"}),
             "--loss-scale: got \"0\", expected dynamic or a number above 0");
+  for (const std::string value : {"1e+39", "1e+30", "16777217", "1e-60"})
+    EXPECT_EQ(
+        usage({"--loss-scale", value}),
+        "--loss-scale " + value +
+            ": got a scale no FP16 gradient survives, expected dynamic or a number from 2^-24 "
+            "to 2^24");
   EXPECT_EQ(usage({"--force-overflow-at", "3"}),
             "--force-overflow-at: got \"3\", expected ITER:LEAF");
 }

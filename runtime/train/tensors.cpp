@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/train/leaf_batch.hpp"
+#include "runtime/train/tensors.hpp"
 
 #include <algorithm>
 #include <span>
@@ -34,6 +34,12 @@ torch::Tensor window_tensor(const HeldOutFrame& frame) {
       torch::empty({1, frame.num_frame, kChannels, frame.lr_height, frame.lr_width}, torch::kFloat);
   copy_into(frame.lr, window);
   return window;
+}
+
+ImageU8 picture_of(const torch::Tensor& enlarged) {
+  const torch::Tensor planes = enlarged[0].to(torch::kFloat).contiguous();
+  return from_planes({planes.data_ptr<float>(), static_cast<std::size_t>(planes.numel())},
+                     planes.size(1), planes.size(2));
 }
 
 }  // namespace vsr::runtime

@@ -26,4 +26,8 @@ LeafBatch fetch_leaf(WindowDataset& data, const Sampler& sampler, std::int64_t s
 /// The window of a held-out frame as the network takes it: 1×T×3×h×w, FP32, host.
 torch::Tensor window_tensor(const HeldOutFrame& frame);
 
+/// The first picture of a network's output, N×3×H×W, FP32, host, RGB in [0, 1]: clipped and rounded
+/// to bytes.
+ImageU8 picture_of(const torch::Tensor& enlarged);
+
 }  // namespace vsr::runtime
