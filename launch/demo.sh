@@ -33,9 +33,14 @@ if ! clip=$(bash launch/fetch_demo_clip.sh); then
   "$bin/vsr" testclip "$clip" --seed 1
 fi
 
-# The folder of an earlier demo, and nothing else, makes room.
-rm -rf "$out"
+# The folder of an earlier demo, known by a file it left, makes room; anybody else's stays as it is.
+if [[ -e $out && ! -e $out/made_by_demo && -n $(ls -A "$out") ]]; then
+  say "$out holds files that no demo made; choose another folder with VSR_DEMO_OUT"
+  exit 78
+fi
+rm -rf "$out/run" "$out/output.txt"
 mkdir -p "$out"
+touch "$out/made_by_demo"
 say "training $iterations iterations on $ranks ranks; log in $out/run/train.log"
 "${vsr_mpirun[@]}" -np "$ranks" "$bin/vsr_dist_train" --train "$clip" --out "$out/run" "${training[@]}" |
   tee "$out/output.txt"

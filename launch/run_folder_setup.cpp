@@ -35,12 +35,9 @@ runtime::ResumePolicy policy_of(const Resume& resume) {
 /// The newest readable header of what --resume would load. Damage is left to the load itself to
 /// report.
 std::optional<runtime::CheckpointHeader> newest_header(const TrainOptions& options) {
-  std::vector<fs::path> folders = {options.resume.path};
-  if (options.resume.mode != ResumeMode::path) {
-    folders = runtime::list_checkpoints(options.out);
-  } else if (!fs::exists(fs::path(options.resume.path) / "MANIFEST.json")) {
-    folders = runtime::list_checkpoints(options.resume.path);
-  }
+  const std::vector<fs::path> folders = options.resume.mode == ResumeMode::path
+                                            ? runtime::step_folders_of(options.resume.path)
+                                            : runtime::list_checkpoints(options.out);
   for (const fs::path& folder : folders) {
     try {
       return runtime::read_header(folder);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,10 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   Start start = resume(options, configuration, store, *optimizer, net.named_buffers());
   start.warnings.insert(start.warnings.begin(), folder.notices.begin(), folder.notices.end());
   if (!leaves_notice.empty()) start.warnings.push_back(leaves_notice);
+  for (const std::string& notice : world.all_gather_strings(optimizer->shared_memory_notice()))
+    if (std::find(start.warnings.begin(), start.warnings.end(), notice) == start.warnings.end() &&
+        !notice.empty())
+      start.warnings.push_back(notice);
 
   runtime::SignalRequests signals;
   runtime::RunReport report = open_report(options, world);
@@ -135,20 +140,24 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
                                          loop_options(options), start.progress));
 }
 
+/// Whether a launcher made this process rank 0, known before MPI starts; true without a launcher.
+bool is_first_of_job() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  return true;
+}
+
 /// --help and --version need no MPI; true when one of them was asked for and answered.
 bool answer_without_mpi(const std::vector<std::string>& arguments) {
   const auto asks_for = [&](std::string_view name) {
     return std::find(arguments.begin(), arguments.end(), name) != arguments.end();
   };
-  if (asks_for("--help") || asks_for("-h")) {
-    std::fputs(train_help_text(runtime::terminal_width(STDOUT_FILENO)).c_str(), stdout);
-    return true;
-  }
-  if (asks_for("--version")) {
-    std::fputs(version_text().c_str(), stdout);
-    return true;
-  }
-  return false;
+  const bool asks_for_help = asks_for("--help") || asks_for("-h");
+  if (!asks_for_help && !asks_for("--version")) return false;
+  const std::string text =
+      asks_for_help ? train_help_text(runtime::terminal_width(STDOUT_FILENO)) : version_text();
+  if (is_first_of_job()) std::fputs(text.c_str(), stdout);
+  return true;
 }
 
 int program(int argc, char** argv) {

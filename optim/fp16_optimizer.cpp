@@ -2,7 +2,6 @@
 // The step, in one place: reduce to owners → agree → unscale + clip → FP32 shard step → publish.
 #include "optim/fp16_optimizer.hpp"
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <sstream>
@@ -11,28 +10,12 @@
 #include "optim/agreement.hpp"
 #include "optim/hash.hpp"
 #include "optim/inner_optimizer.hpp"
+#include "optim/stopwatch.hpp"
 
 namespace vsr::optim {
 namespace {
 
 constexpr double kClipEps = 1e-6;
-
-// Adds the time it lives to a number of milliseconds.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& total_ms) : total_ms_(total_ms) {}
-  ~Stopwatch() {
-    const std::chrono::duration<double, std::milli> passed = Clock::now() - start_;
-    total_ms_ += passed.count();
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double& total_ms_;
-  Clock::time_point start_ = Clock::now();
-};
 
 Norm norm_of(double norm_type) {
   if (norm_type == 1.0) return Norm::one;
@@ -390,6 +373,9 @@ std::string Fp16Optimizer::masters_hash() {
 }
 std::uint64_t Fp16Optimizer::replica_hash() const {
   return impl_->replica_hash();
+}
+const std::string& Fp16Optimizer::shared_memory_notice() const noexcept {
+  return impl_->flat.replica().notice();
 }
 const FlatLayout& Fp16Optimizer::layout() const noexcept {
   return impl_->layout;

@@ -141,6 +141,9 @@ class Fp16Optimizer {
   /// Local. XXH3-64 of this rank's replica.
   std::uint64_t replica_hash() const;
   const FlatLayout& layout() const noexcept;
+  /// Why ranks of this node exchange messages instead of sharing memory; empty where they share.
+  /// Local.
+  const std::string& shared_memory_notice() const noexcept;
 
  private:
   struct Impl;

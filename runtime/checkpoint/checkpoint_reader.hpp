@@ -52,4 +52,7 @@ void verify_checkpoint(const std::filesystem::path& step_folder);
 /// unfinished ones are not among them.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run_folder);
 
+/// Step folders that `path` stands for, newest first: itself, those in it, or those in its ckpt/.
+std::vector<std::filesystem::path> step_folders_of(const std::filesystem::path& path);
+
 }  // namespace vsr::runtime

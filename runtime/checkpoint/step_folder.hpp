@@ -25,8 +25,6 @@ std::int64_t iteration_of(const std::string& name);
 /// "shard_00003-of-00008.h5".
 std::string shard_name(int rank, int world);
 
-/// Step folders that `path` stands for, newest first: itself, those in it, or those in its ckpt/.
-std::vector<std::filesystem::path> step_folders_of(const std::filesystem::path& path);
 /// Step folders of a run that were set aside as damaged.
 std::vector<std::filesystem::path> damaged_folders(const std::filesystem::path& run_folder);
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
@@ -13,6 +14,9 @@ namespace vsr::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// A signal to mpirun reaches the ranks within so many steps of each other.
+constexpr std::int64_t kRequestSpread = 2;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -33,6 +37,7 @@ class Loop {
   bool is_due(std::int64_t frequency) const {
     return frequency > 0 && progress_.iteration % frequency == 0;
   }
+  bool is_new_request(std::uint64_t requests);
   bool is_finished() const { return progress_.iteration >= options_.total_iter; }
   ExitCode finish(bool is_stopped);
 
@@ -41,6 +46,7 @@ class Loop {
   Progress progress_;
   std::int64_t saved_iteration_ = -1;
   std::int64_t validated_iteration_ = -1;
+  std::int64_t requested_iteration_ = -kRequestSpread - 1;
   std::string save_failure_;
 };
 
@@ -51,7 +57,7 @@ ExitCode Loop::run() {
   while (!is_finished()) {
     const optim::StepReport report = step();
     if (is_due(options_.val_freq)) validate_now();
-    if (is_due(options_.save_freq) || (report.requests & kRequestCheckpoint) != 0) save_now();
+    if (is_due(options_.save_freq) || is_new_request(report.requests)) save_now();
     if ((report.requests & kRequestStop) != 0 && !is_finished()) return finish(true);
   }
   return finish(false);
@@ -106,6 +112,13 @@ void Loop::validate_now() {
   p_.report.validation(progress_, result);
 }
 
+/// One request for a checkpoint that ranks saw in different steps is one request.
+bool Loop::is_new_request(std::uint64_t requests) {
+  if ((requests & kRequestCheckpoint) == 0) return false;
+  const std::int64_t before = std::exchange(requested_iteration_, progress_.iteration);
+  return progress_.iteration - before > kRequestSpread;
+}
+
 /// A checkpoint that fails costs a warning, not the run: the next one tries again.
 bool Loop::save_now() {
   if (saved_iteration_ == progress_.iteration) return true;
@@ -120,8 +133,8 @@ bool Loop::save_now() {
   } catch (const AgreedError& error) {
     if (error.exit_code() != ExitCode::io) throw;
     save_failure_ = error.what();
-    p_.report.warning(fmt::format("checkpoint of iteration {} failed, training goes on: {}",
-                                  progress_.iteration, save_failure_));
+    p_.report.warning(fmt::format("checkpoint of iteration {} failed{}: {}", progress_.iteration,
+                                  is_finished() ? "" : ", training goes on", save_failure_));
     return saved_iteration_ == progress_.iteration;
   }
 }

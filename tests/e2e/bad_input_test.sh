@@ -57,6 +57,11 @@ expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "
 with --batch 2
 expect 78 "other options" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 [[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "a refused start changed files"
+# A resume that fails leaves no run behind: the corrected command works, from any name of the checkpoints.
+expect 65 "nowhere" "" --train "$clip" --out "$work/copy" --resume "$work/nowhere" "${run[@]}"
+with --leaves 2
+train 2 --train "$clip" --out "$work/copy" --resume "$work/run/ckpt" "${changed[@]}"
+grep -q "has 4 leaves per step" "$work/output.txt" || { cat "$work/output.txt"; fail "saved leaves were not taken"; }
 # Nothing to resume where there must be something.
 expect 65 "checkpoint" "" --train "$clip" --out "$new" --resume must "${run[@]}"
 

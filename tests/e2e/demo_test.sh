@@ -10,3 +10,10 @@ tail -n 1 "$work/output.txt" | grep -qE '^held-out PSNR-Y [0-9.]+ dB, bicubic [0
 picture=$(grep -oE '[^ ]*_strip.png' "$work/output.txt" | tail -n 1)
 [[ -s $picture ]] || { cat "$work/output.txt"; fail "no picture «$picture»"; }
 tail -n 2 "$work/output.txt"
+
+# A folder that no demo made is left alone.
+mkdir "$work/precious"
+echo thesis >"$work/precious/thesis.txt"
+rc=0
+VSR_DEMO_ITERATIONS=4 VSR_DEMO_OUT=$work/precious bash launch/demo.sh >"$work/output.txt" 2>&1 || rc=$?
+[[ $rc == 78 && $(ls "$work/precious") == thesis.txt ]] || { cat "$work/output.txt"; fail "demo.sh took a folder that is not its own"; }

@@ -36,6 +36,11 @@ first=$(masters)
 train 1 --config "$work/run/config.ini" --out "$work/again"
 [[ $(masters) == "$first" ]] || fail "config.ini does not give the same run"
 
+# Ranks that cannot share memory exchange messages, say so once, and compute the same.
+VSR_COMM_SHARED=0 train 3 --train "$clip" --out "$work/messages" "${small_run[@]}"
+[[ $(masters) == "$first" ]] || fail "masters differ when ranks exchange messages"
+[[ $(grep -c 'VSR_COMM_SHARED' "$work/output.txt") == 1 ]] || { cat "$work/output.txt"; fail "not one notice of messages"; }
+
 # USR1: a checkpoint, exit code 85, and a run that goes on to the same end.
 timeout 300 $VSR_MPIRUN -np 2 "$train" --train "$clip" --out "$work/stopped" "${small_run[@]}" >"$work/stopped.txt" 2>&1 &
 job=$!
