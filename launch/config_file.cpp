@@ -14,6 +14,7 @@ namespace vsr::launch {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin UTF-8 with it
 
 std::string trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(kBlanks);
@@ -64,12 +65,13 @@ std::vector<ConfigEntry> read_config_file(const std::string& path) {
                                          path, std::strerror(errno)));
   std::vector<ConfigEntry> entries;
   for (int line = 1; std::getline(file, text); ++line) {
+    if (line == 1 && text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
     const auto content = trimmed(text);
     if (content.empty() || content[0] == '#' || content[0] == ';') continue;
     if (content[0] == '[')
       fail(path, line, fmt::format("got {}; sections are not used here, remove the line", content));
     const auto equals = content.find('=');
-    if (equals == std::string::npos)
+    if (equals == std::string::npos || equals == 0)
       fail(path, line, fmt::format("got \"{}\", expected key = value", content));
     auto key = trimmed(std::string_view(content).substr(0, equals));
     auto value = trimmed(std::string_view(content).substr(equals + 1));

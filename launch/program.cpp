@@ -60,6 +60,7 @@ std::string host_name() {
 
 int run_program(std::string_view name, const std::function<int()>& body) noexcept {
   std::signal(SIGXFSZ, SIG_IGN);  // a quota is then a write that fails, with a message
+  std::signal(SIGPIPE, SIG_IGN);  // and whoever reads our output may leave without ending a run
   try {
     return body();
   } catch (...) {

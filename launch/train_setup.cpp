@@ -160,7 +160,7 @@ nlohmann::json configuration_of(const TrainOptions& options, const runtime::Wind
                          {"clip-grad", options.clip_grad},
                          {"scheduler", to_string(options.scheduler)},
                          {"warmup-iter", options.warmup_iter},
-                         {"training windows", data.window_count()}};
+                         {"training clips", data.clip_facts()}};
   if (options.scheduler == Scheduler::cosine) {
     json["total-iter"] = options.total_iter;  // they shape the curve of the learning rate
     json["eta-min"] = options.eta_min;

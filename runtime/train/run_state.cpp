@@ -178,13 +178,15 @@ void match_configuration(const nlohmann::json& saved, const nlohmann::json& curr
   for (const auto& [key, value] : current.items()) {
     const auto found = saved.find(key);
     if (found == saved.end() || *found == value) continue;
-    differences +=
-        fmt::format("\n  --{}: the run has {}, now {}", key, found->dump(), value.dump());
+    // A key with a space is a fact of the data and no option.
+    differences += fmt::format("\n  {}{}: the run has {}, now {}",
+                               key.find(' ') == std::string::npos ? "--" : "", key, found->dump(),
+                               value.dump());
   }
   if (differences.empty()) return;
   throw ConfigurationError(
-      "this run was made with other options, so it would not continue as it began:" + differences +
-      "\nGive the options of the run, or start another with --out");
+      "this run was made with other options or clips, so it would not continue as it began:" +
+      differences + "\nGive the options and clips of the run, or start another with --out");
 }
 
 }  // namespace vsr::runtime

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -43,6 +44,17 @@ struct ClipEntry {
   bool is_read_through = false;     // decoded once from start to end, or found too large for that
 };
 
+/// Of a file, or of all files in a folder of pictures.
+std::int64_t bytes_on_disk(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored))
+    return static_cast<std::int64_t>(std::filesystem::file_size(path, ignored));
+  std::int64_t bytes = 0;
+  for (const auto& item : std::filesystem::directory_iterator(path, ignored))
+    if (item.is_regular_file(ignored)) bytes += static_cast<std::int64_t>(item.file_size(ignored));
+  return bytes;
+}
+
 std::string describe_range(const FrameRange& range) {
   if (range.count == 0) return "none";
   return number(range.first) + ".." + number(range.first + range.count - 1);
@@ -55,6 +67,8 @@ struct WindowDataset::State {
 
   DatasetOptions options;
   std::vector<ClipEntry> clips;
+  std::set<std::filesystem::path>
+      train_paths;  // clips to train on, whatever name they were given by
   std::int64_t train_clips = 0;
   std::int64_t windows = 0;
   std::int64_t held_out = 0;
@@ -110,6 +124,9 @@ void WindowDataset::State::add(ClipEntry entry) {
 }
 
 void WindowDataset::State::add_train(const std::filesystem::path& path, double fraction) {
+  std::error_code ignored;
+  if (!train_paths.insert(std::filesystem::weakly_canonical(path, ignored)).second)
+    throw DataError("clip " + path.string() + ": given twice to train on; give it once");
   auto clip = open_clip(path);
   const ClipSplit split = split_clip(clip->frame_count(), fraction, options.num_frame);
   check_size(*clip);
@@ -307,6 +324,17 @@ HeldOutFrame WindowDataset::held_out(std::int64_t index) {
               std::span(out.lr).subspan(i * frame_values, frame_values));
   }
   return out;
+}
+
+std::vector<std::string> WindowDataset::clip_facts() const {
+  std::vector<std::string> facts;
+  for (const ClipEntry& entry : state_->clips) {
+    const Clip& clip = *entry.clip;
+    facts.push_back(entry.name + " " + size_text(clip.height(), clip.width()) + ", " +
+                    number(clip.frame_count()) + " frames, " + number(bytes_on_disk(clip.path())) +
+                    " bytes");
+  }
+  return facts;
 }
 
 std::string WindowDataset::describe() const {

@@ -115,6 +115,9 @@ class WindowDataset {
   /// One line a clip: path, size, frames, what is trained on and held out. Equal on all ranks that
   /// see the same data; goes into plans and into the comparison at resume.
   std::string describe() const;
+  /// Each clip without its folder: name, size, frames and bytes on the disk. Tells other data from
+  /// the same data in another place.
+  std::vector<std::string> clip_facts() const;
   /// Bytes of decoded frames in the cache now.
   std::int64_t cached_bytes() const;
 

@@ -57,6 +57,11 @@ expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "
 with --batch 2
 expect 78 "other options" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 [[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "a refused start changed files"
+# Other clips under the same name.
+mkdir "$work/other"
+"$VSR_BIN/vsr" testclip "$work/other/clip.mp4" --seed 2 --frames 40 --height 96 --width 128 >/dev/null
+expect 78 "training clips: the run has" "" --train "$work/other/clip.mp4" --out "$work/run" --resume auto "${run[@]}"
+expect 65 "given twice" "$new" --train "$clip" "$work/./clip.mp4" --out "$new" "${run[@]}"
 # A resume that fails leaves no run behind: the corrected command works, from any name of the checkpoints.
 expect 65 "nowhere" "" --train "$clip" --out "$work/copy" --resume "$work/nowhere" "${run[@]}"
 with --leaves 2
