@@ -2,12 +2,13 @@
 # shellcheck shell=bash
 # How our scripts start MPI programs: the array vsr_mpirun and the environment that goes with it, for Open
 # MPI and for MPICH. To be sourced by bash: source launch/mpirun_env.sh; "${vsr_mpirun[@]}" -np 2 PROGRAM
+# After it a plain `mpirun` does the same.
 
 vsr_mpirun=("${VSR_MPIRUN_COMMAND:-mpirun}")
 if "${vsr_mpirun[0]}" --version 2>/dev/null | grep -qE 'Open MPI|OpenRTE'; then
   # More ranks than cores are allowed, and after SIGTERM the ranks get 20 s to save instead of 1 s.
-  vsr_mpirun+=(--oversubscribe --bind-to none --mca odls_base_sigkill_timeout 20)
-  export OMPI_MCA_btl_base_warn_component_unused=0
+  export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+  export OMPI_MCA_odls_base_sigkill_timeout=20 OMPI_MCA_btl_base_warn_component_unused=0
   if (($(id -u) == 0)); then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi

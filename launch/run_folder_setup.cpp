@@ -60,13 +60,21 @@ int saved_leaves(const TrainOptions& options) {
 
 void check_resume_choice(const TrainOptions& options, comm::Communicator& world) {
   world.agree_all_ok("looking at the output folder", [&] {
-    const bool keeps_run =
-        options.resume.mode == ResumeMode::automatic || options.resume.mode == ResumeMode::must;
-    if (world.rank() != 0 || keeps_run || !runtime::holds_a_run(options.out)) return;
-    throw ConfigurationError(
-        fmt::format("{} holds a run already: continue it with --resume auto, or choose another "
-                    "folder with --out",
-                    options.out));
+    if (world.rank() != 0) return;
+    const bool holds_run = runtime::holds_a_run(options.out);
+    const ResumeMode mode = options.resume.mode;
+    if (holds_run && (mode == ResumeMode::never || mode == ResumeMode::path))
+      throw ConfigurationError(
+          fmt::format("{} holds a run already: continue it with --resume auto, or choose another "
+                      "folder with --out",
+                      options.out));
+    if (!holds_run && mode == ResumeMode::must)
+      throw CheckpointError(fmt::format("no checkpoint in {}: there is no run", options.out));
+    if (mode == ResumeMode::path && runtime::step_folders_of(options.resume.path).empty())
+      throw CheckpointError(
+          fmt::format("no checkpoint in {}: it is no folder of a checkpoint or a "
+                      "run; give one to --resume",
+                      options.resume.path));
   });
 }
 

@@ -18,9 +18,9 @@
 
 namespace vsr::launch {
 
-/// Collective. Refuse a folder that holds a run unless --resume says to continue it. Writes
-/// nothing.
-/// @throws AgreedError 78 naming folder and choices
+/// Collective. Refuse a folder that holds a run unless --resume says to continue it, and a --resume
+/// that has nothing to continue. Writes nothing.
+/// @throws AgreedError 78 naming folder and choices, 65 naming where no checkpoint is
 void check_resume_choice(const TrainOptions& options, comm::Communicator& world);
 
 /// Collective. Where a run is continued, take its saved number of leaves: it is part of what the

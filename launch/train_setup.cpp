@@ -109,6 +109,7 @@ runtime::LoopOptions loop_options(const TrainOptions& options) {
                             .save_freq = options.save_freq,
                             .val_freq = options.val_freq,
                             .keep = options.keep,
+                            .save_at_start = options.resume.mode == ResumeMode::path,
                             .clip_grad = options.clip_grad,
                             .schedule = make_schedule(options),
                             .force_overflow = std::nullopt};

@@ -77,7 +77,10 @@ class SlidingWindow {
 
 }  // namespace
 
-std::int64_t upscale(const UpscaleOptions& options, const UpscaleProgress& progress) {
+UpscaleResult upscale(const UpscaleOptions& options, const UpscaleProgress& progress) {
+  if (std::filesystem::exists(options.output))
+    throw ConfigurationError(options.output.string() +
+                             " exists already; remove it or choose another name for the output");
   const StoredParameters stored = runtime::read_parameters(options.checkpoint);
   const nlohmann::json configuration =
       stored.state.value("configuration", nlohmann::json::object());
@@ -97,7 +100,7 @@ std::int64_t upscale(const UpscaleOptions& options, const UpscaleProgress& progr
     progress(frame + 1, clip->frame_count());
   }
   writer->finish();
-  return clip->frame_count();
+  return {clip->frame_count(), stored.iteration};
 }
 
 }  // namespace vsr::launch

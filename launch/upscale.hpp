@@ -18,15 +18,18 @@ struct UpscaleOptions {
   std::optional<runtime::Precision> precision;  ///< unset: the one of training
 };
 
+struct UpscaleResult {
+  std::int64_t frames = 0;     ///< written
+  std::int64_t iteration = 0;  ///< of the checkpoint that was used
+};
+
 /// Told after each frame how many of how many are done.
 using UpscaleProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 /// Write every frame of `input`, enlarged, to `output`: as many frames, at the same rate. At the
 /// ends of the clip the window is mirrored. The output appears when it is complete.
-/// @returns frames written
-/// @throws CheckpointError, DataError, IoError naming the file; ConfigurationError when the
-/// checkpoint's
-///         parameters are not those of the network it describes
-std::int64_t upscale(const UpscaleOptions& options, const UpscaleProgress& progress);
+/// @throws CheckpointError, DataError, IoError naming the file; ConfigurationError when the output
+///         exists already, or the checkpoint's parameters are not those of the network it describes
+UpscaleResult upscale(const UpscaleOptions& options, const UpscaleProgress& progress);
 
 }  // namespace vsr::launch

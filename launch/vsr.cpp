@@ -98,10 +98,11 @@ int run_upscale(const std::vector<std::string>& arguments) {
     options.precision = runtime::precision_from_name(values["precision"].as<std::string>());
   set_up_process(threads);
   const bool is_terminal = ::isatty(STDERR_FILENO) != 0;
-  const std::int64_t frames = upscale(options, [&](std::int64_t done, std::int64_t total) {
+  const UpscaleResult result = upscale(options, [&](std::int64_t done, std::int64_t total) {
     if (is_terminal) fmt::print(stderr, "\r{}/{} frames{}", done, total, done == total ? "\n" : "");
   });
-  fmt::print("{} frames written to {}\n", frames, options.output.string());
+  fmt::print("{} frames written to {} with the network of iteration {}\n", result.frames,
+             options.output.string(), result.iteration);
   return 0;
 }
 

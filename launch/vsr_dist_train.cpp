@@ -90,6 +90,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   first_world.agree_all_ok("choosing a backend",
                            [&] { chosen = comm::make_communicator(backend_of(options.backend)); });
   comm::Communicator& world = *chosen;
+  runtime::SignalRequests signals;  // from here on a request waits for the first step
   set_up_process(options.threads);
   if (!options.dry_run) check_resume_choice(options, world);
   const std::string leaves_notice = adopt_saved_leaves(options, world);
@@ -120,7 +121,6 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
         !notice.empty())
       start.warnings.push_back(notice);
 
-  runtime::SignalRequests signals;
   runtime::RunReport report = open_report(options, world);
   report_start(report, options, world, plan, start.warnings);
   for (const std::string& message : start.messages) report.message(message);

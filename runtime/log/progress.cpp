@@ -56,14 +56,14 @@ std::string progress_text(const IterationLine& line, std::int64_t total_iter,
     std::string text;
     int importance;  ///< a field that does not fit is left out, the lower ones stay
   };
-  std::vector<Field> fields{{bar(line.iter, total_iter), 5},
+  std::vector<Field> fields{{bar(line.iter, total_iter), 3},
                             {fmt::format("{}/{}", line.iter, total_iter), 0},
                             {fmt::format("loss {:.5f}", line.loss), 1}};
-  if (score) fields.push_back({score_text(*score), 3});
+  if (score) fields.push_back({score_text(*score), 4});
   fields.push_back({fmt::format("lr {:.2e}", line.lr), 6});
   fields.push_back({scale_text(line.loss_scale), 7});
   fields.push_back({fmt::format("skipped {}", line.skipped), 8});
-  fields.push_back({times_text(line.times), 4});
+  fields.push_back({times_text(line.times), 5});
   fields.push_back({"eta " + remaining_text(line, total_iter), 2});
   const auto join = [&](int up_to) {
     std::string text;

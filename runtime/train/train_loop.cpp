@@ -34,6 +34,7 @@ class Loop {
   void compute_leaf(int leaf, StepTimes& times);
   void validate_now();
   bool save_now();
+  void prune();
   bool is_due(std::int64_t frequency) const {
     return frequency > 0 && progress_.iteration % frequency == 0;
   }
@@ -47,18 +48,23 @@ class Loop {
   std::int64_t saved_iteration_ = -1;
   std::int64_t validated_iteration_ = -1;
   std::int64_t requested_iteration_ = -kRequestSpread - 1;
+  bool last_applied_ = true;
   std::string save_failure_;
 };
 
 ExitCode Loop::run() {
-  saved_iteration_ =
-      progress_.iteration;  // what was resumed is on disk; a fresh start saves at the end
-  if (progress_.iteration == 0) saved_iteration_ = -1;
+  if (!options_.save_at_start) saved_iteration_ = progress_.iteration;
+  if (progress_.iteration == 0) saved_iteration_ = -1;  // a fresh start has nothing to lose yet
+  if (progress_.iteration > 0) save_now();
+  if (is_finished())
+    p_.report.message(fmt::format("nothing left to train: {} of {} iterations are done",
+                                  progress_.iteration, options_.total_iter));
   while (!is_finished()) {
     const optim::StepReport report = step();
-    if (is_due(options_.val_freq)) validate_now();
+    // Saved first: what follows may take long, or fail.
     if (is_due(options_.save_freq) || is_new_request(report.requests)) save_now();
     if ((report.requests & kRequestStop) != 0 && !is_finished()) return finish(true);
+    if (is_due(options_.val_freq)) validate_now();
   }
   return finish(false);
 }
@@ -80,6 +86,7 @@ optim::StepReport Loop::step() {
   optim::StepReport report = p_.optimizer.step();
 
   ++progress_.iteration;
+  last_applied_ = report.applied;
   times.comm_ms = report.reduce_ms + report.agree_ms + report.publish_ms;
   times.compute_ms = ms_since(start) - times.data_ms - times.comm_ms;
   p_.report.iteration(progress_, report, lr, times, p_.world.sent_bytes() - sent_before);
@@ -97,19 +104,27 @@ void Loop::compute_leaf(int leaf, StepTimes& times) {
   p_.optimizer.backward(loss);
 }
 
+/// A validation that fails (a damaged frame, a full disk) costs a warning, not the run.
 void Loop::validate_now() {
   if (p_.data.held_out_count() == 0 || validated_iteration_ == progress_.iteration) return;
-  p_.net.eval();
   const std::filesystem::path folder =
       p_.run_folder / "val" / fmt::format("{:08d}", progress_.iteration);
-  const ValidationResult result = validate(
-      p_.data, p_.world, [&](const torch::Tensor& x) { return p_.net.forward(x); }, folder);
+  p_.net.eval();
+  try {
+    const ValidationResult result = validate(
+        p_.data, p_.world, [&](const torch::Tensor& x) { return p_.net.forward(x); }, folder);
+    progress_.psnr_y = result.mean.psnr_y;
+    progress_.bicubic_psnr_y = result.mean.bicubic_psnr_y;
+    progress_.is_validated = true;
+    validated_iteration_ = progress_.iteration;
+    p_.report.validation(progress_, result);
+  } catch (const AgreedError& error) {
+    if (error.exit_code() != ExitCode::io && error.exit_code() != ExitCode::data) throw;
+    progress_.is_validated = false;
+    p_.report.warning(
+        fmt::format("validation of iteration {} failed: {}", progress_.iteration, error.what()));
+  }
   p_.net.train();
-  progress_.psnr_y = result.mean.psnr_y;
-  progress_.bicubic_psnr_y = result.mean.bicubic_psnr_y;
-  progress_.is_validated = true;
-  validated_iteration_ = progress_.iteration;
-  p_.report.validation(progress_, result);
 }
 
 /// One request for a checkpoint that ranks saw in different steps is one request.
@@ -128,7 +143,7 @@ bool Loop::save_now() {
         take_snapshot(p_.optimizer, p_.net.named_buffers(), progress_, p_.configuration));
     saved_iteration_ = progress_.iteration;
     p_.report.checkpoint(progress_, folder, ms_since(start) / 1000);
-    p_.store.prune(options_.keep);
+    prune();
     return true;
   } catch (const AgreedError& error) {
     if (error.exit_code() != ExitCode::io) throw;
@@ -139,8 +154,18 @@ bool Loop::save_now() {
   }
 }
 
+/// Older checkpoints go only after a step that applied: a run that overflows for ever keeps what it
+/// had before.
+void Loop::prune() {
+  if (!last_applied_) return;
+  try {
+    p_.store.prune(options_.keep);
+  } catch (const AgreedError& error) {
+    p_.report.warning(fmt::format("an older checkpoint could not be removed: {}", error.what()));
+  }
+}
+
 ExitCode Loop::finish(bool is_stopped) {
-  if (!is_stopped) validate_now();
   if (!save_now()) {
     const std::filesystem::path newest = p_.store.newest_valid();
     throw AgreedError(
@@ -149,6 +174,7 @@ ExitCode Loop::finish(bool is_stopped) {
                     save_failure_, newest.empty() ? "none" : newest.string()),
         0);
   }
+  if (!is_stopped) validate_now();
   const std::string masters = p_.optimizer.masters_hash();
   if (is_stopped)
     p_.report.message(fmt::format(

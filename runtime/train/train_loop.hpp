@@ -27,7 +27,8 @@ struct LoopOptions {
   std::int64_t total_iter = 0;
   std::int64_t save_freq = 0;  ///< iterations; 0: only at the end
   std::int64_t val_freq = 0;   ///< iterations; 0: only at the end
-  int keep = 3;                ///< checkpoints kept
+  int keep = 3;                ///< newest checkpoints kept
+  bool save_at_start = false;  ///< what is continued came from another folder: keep it in this one
   double clip_grad = 0;        ///< largest 2-norm of the gradient; 0: off
   optim::Schedule schedule;
   /// For tests: the loss of this leaf of this iteration (1-based) becomes infinite.
@@ -50,7 +51,8 @@ struct TrainParts {
 };
 
 /// Collective. Train from `progress` on to `options.total_iter`, or until a request to stop.
-/// The final state is validated (unless stopped), saved and reported.
+/// The final state is saved, validated (unless stopped) and reported; a validation that fails is a
+/// warning.
 /// @returns ExitCode::ok, or ExitCode::stopped after a checkpoint on request
 /// @throws AgreedError 74 when the final state could not be saved, naming the newest valid
 /// checkpoint; a

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
@@ -102,11 +103,12 @@ std::vector<ClipRange> clip_ranges(const WindowDataset& data) {
     clip = place.clip;
     ranges.back().end = i + 1;
   }
-  // Clips of one validation set are scored as clips of their own; a number keeps their files apart.
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const auto same = [&](const ClipRange& other) { return other.name == ranges[i].name; };
-    const auto before = std::count_if(ranges.begin(), ranges.begin() + static_cast<long>(i), same);
-    if (before > 0) ranges[i].name += fmt::format("-{}", before + 1);
+  // Clips of the same name are clips of their own; a number keeps their files apart.
+  std::set<std::string> taken;
+  for (ClipRange& range : ranges) {
+    const std::string name = range.name;
+    for (int number = 2; !taken.insert(range.name).second; ++number)
+      range.name = fmt::format("{}-{}", name, number);
   }
   return ranges;
 }

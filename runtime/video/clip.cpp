@@ -49,7 +49,12 @@ bool holds_pictures(const std::vector<path>& entries) {
 
 void expand_folder(const path& folder, std::vector<path>& clips) {
   const auto entries = entries_of(folder);
+  const bool holds_videos = std::any_of(entries.begin(), entries.end(), is_video_name);
   if (holds_pictures(entries)) {
+    if (holds_videos)
+      throw DataError(
+          "folder " + folder.string() +
+          ": holds video files and pictures; give the video files, or a folder of one kind");
     clips.push_back(folder);
     return;
   }

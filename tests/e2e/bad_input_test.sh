@@ -63,12 +63,33 @@ mkdir "$work/other"
 expect 78 "training clips: the run has" "" --train "$work/other/clip.mp4" --out "$work/run" --resume auto "${run[@]}"
 expect 65 "given twice" "$new" --train "$clip" "$work/./clip.mp4" --out "$new" "${run[@]}"
 # A resume that fails leaves no run behind: the corrected command works, from any name of the checkpoints.
-expect 65 "nowhere" "" --train "$clip" --out "$work/copy" --resume "$work/nowhere" "${run[@]}"
+expect 65 "nowhere" "$work/copy" --train "$clip" --out "$work/copy" --resume "$work/nowhere" "${run[@]}"
 with --leaves 2
 train 2 --train "$clip" --out "$work/copy" --resume "$work/run/ckpt" "${changed[@]}"
 grep -q "has 4 leaves per step" "$work/output.txt" || { cat "$work/output.txt"; fail "saved leaves were not taken"; }
 # Nothing to resume where there must be something.
-expect 65 "checkpoint" "" --train "$clip" --out "$new" --resume must "${run[@]}"
+expect 65 "checkpoint" "$new" --train "$clip" --out "$new" --resume must "${run[@]}"
+
+# A run continued from another one keeps what it started from, so that --resume auto goes on from there.
+[[ -e $work/copy/ckpt/step_00000040/MANIFEST.json ]] || fail "the start of a continued run was not kept"
+
+# A folder of videos and pictures is neither.
+mkdir "$work/mixed"
+cp "$clip" "$work/mixed/"
+cp "$(find "$work/run/val" -name '*.png' | head -n 1)" "$work/mixed/cover.png"
+expect 65 "mixed.*pictures" "$new" --train "$work/mixed" --out "$new" "${run[@]}"
+
+# A validation that fails costs a warning; what was trained is saved.
+"$VSR_BIN/vsr" testclip "$work/held.mp4" --seed 3 --frames 30 --height 96 --width 128 >/dev/null
+middle=$(($(stat -c %s "$work/held.mp4") / 2))
+dd if=/dev/zero of="$work/held.mp4" bs=1 seek="$middle" count=300 conv=notrunc status=none
+train 2 --train "$clip" --val "held=$work/held.mp4" --out "$work/validated" "${run[@]}"
+if grep -q "validation of iteration 40 failed" "$work/output.txt"; then
+  [[ -e $work/validated/ckpt/step_00000040/MANIFEST.json ]] || fail "a failed validation lost the run"
+else
+  cat "$work/output.txt"
+  fail "the damaged clip was not noticed"
+fi
 
 # A truncated checkpoint: the newest is set aside and the one before taken; only bad ones: 65.
 shard=$(ls "$work"/run/ckpt/step_00000040/shard_*.h5)

@@ -30,8 +30,9 @@ try() {
     "bash bench/compare.sh step") bash bench/compare.sh step --quick --rounds 1 ;;
     "mpirun -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 20000 --out runs/mine")
       prepare_clips
-      "${vsr_mpirun[@]}" -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 2 --gt-size 32 --out runs/mine ;;
+      mpirun -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 2 --gt-size 32 --out runs/mine ;;
     "build/release/bin/vsr upscale runs/mine low.mp4 high.mp4") $1 ;;
+    "source launch/mpirun_env.sh") $1 ;;
     *) fail "the documents show a command that is not tried here: $1" ;;
   esac
 }

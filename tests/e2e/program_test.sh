@@ -65,3 +65,8 @@ size=$(od -An -t u1 -j 16 -N 8 "$file" | tr -s ' ')
 [[ $size == " 0 0 0 176 0 0 0 144" ]] || fail "upscaled size is$size"
 "$VSR_BIN/vsr" upscale "$work/run/ckpt/step_00000040" "$work/low.mp4" "$work/high.mp4" >/dev/null
 [[ -s $work/high.mp4 ]] || fail "no mp4"
+
+# What is there already stays: the input itself, an older result.
+rc=0
+"$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/low.mp4" 2>"$work/err" || rc=$?
+[[ $rc == 78 ]] && grep -q "exists already" "$work/err" || fail "output over input: $rc $(cat "$work/err")"

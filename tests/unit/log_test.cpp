@@ -86,8 +86,12 @@ TEST(ProgressText, FitsTheWidth) {
             "[##..................]  120/1000  loss 0.02310  psnr-y 32.91 (bicubic 32.23)  lr "
             "1.95e-04  scale 65536  skipped 0  step 61.2 ms (data 1.1 compute 52.0 comm 8.1)  eta "
             "0:00:54");
+  EXPECT_EQ(progress_text(kLine, 1000, kScore, 99),
+            "[##..................]  120/1000  loss 0.02310  psnr-y 32.91 (bicubic 32.23)  eta "
+            "0:00:54");
+  // The bar itself shows on the 80 columns that terminals begin with.
   EXPECT_EQ(progress_text(kLine, 1000, kScore, 79),
-            "120/1000  loss 0.02310  psnr-y 32.91 (bicubic 32.23)  eta 0:00:54");
+            "[##..................]  120/1000  loss 0.02310  eta 0:00:54");
   EXPECT_EQ(progress_text(kLine, 1000, kScore, 40), "120/1000  loss 0.02310  eta 0:00:54");
   for (int width = 1; width < 210; ++width)
     EXPECT_LE(progress_text(kLine, 1000, kScore, width).size(), static_cast<std::size_t>(width));
@@ -161,8 +165,8 @@ TEST_F(TrainLogTest, BarIsRedrawnTenTimesASecondAndGivesWayToLines) {
     log.iteration(line(3, 30));  // drawn
     log.message("note");
   }
-  const std::string one = "\r1/25  loss 0.50000  psnr-y 33.00 (bicubic 32.00)  eta 0:00:00\033[K";
-  const std::string three = "\r3/25  loss 0.50000  psnr-y 33.00 (bicubic 32.00)  eta 0:00:00\033[K";
+  const std::string one = "\r[....................]  1/25  loss 0.50000  eta 0:00:00\033[K";
+  const std::string three = "\r[##..................]  3/25  loss 0.50000  eta 0:00:00\033[K";
   const std::string gone = "\r\033[K";
   EXPECT_EQ(screen_.str(), one + three + gone + "note\n" + three + gone);
   EXPECT_EQ(tests::TemporaryFolder::read(file()), "2023-11-14 22:13:20 note\n");
