@@ -70,23 +70,23 @@ VSR_DEMO_ITERATIONS=many expect_code 64 bash "$VSR_SOURCE/launch/demo.sh"
 expect_text "VSR_DEMO_ITERATIONS=many"
 
 # How MPI programs are started, with Open MPI and with another MPI.
-show='source "$1/launch/mpirun_env.sh"; echo "${vsr_mpirun[*]} | $OMP_NUM_THREADS | ${OMPI_ALLOW_RUN_AS_ROOT:-}"'
+show='source "$1/launch/mpirun_env.sh"; echo "${vsr_mpirun[*]} | $OMP_NUM_THREADS | ${OMPI_ALLOW_RUN_AS_ROOT:-} | ${OMPI_MCA_rmaps_base_oversubscribe:-} ${OMPI_MCA_hwloc_base_binding_policy:-} ${OMPI_MCA_odls_base_sigkill_timeout:-}"'
 fake mpirun <<'END'
 echo "mpirun (Open MPI) 4.1.4"
 END
-options="--oversubscribe --bind-to none --mca odls_base_sigkill_timeout 20"
-clean=(env -u OMP_NUM_THREADS -u OMPI_ALLOW_RUN_AS_ROOT "PATH=$work/fakes:$PATH" bash -c "$show" show "$VSR_SOURCE")
+clean=(env -u OMP_NUM_THREADS -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_MCA_rmaps_base_oversubscribe
+  -u OMPI_MCA_hwloc_base_binding_policy -u OMPI_MCA_odls_base_sigkill_timeout "PATH=$work/fakes:$PATH" bash -c "$show" show "$VSR_SOURCE")
 expect_code 0 "${clean[@]}"
-expect_equal "$output" "mpirun $options | 1 | "
+expect_equal "$output" "mpirun | 1 |  | 1 none 20"
 rm "$work/fakes/id"
 fake id <<'END'
 echo 0
 END
 expect_code 0 "${clean[@]}"
-expect_equal "$output" "mpirun $options | 1 | 1"
+expect_equal "$output" "mpirun | 1 | 1 | 1 none 20"
 fake mpirun <<'END'
 echo "HYDRA build details:"
 END
 expect_code 0 "${clean[@]}"
-expect_equal "$output" "mpirun | 1 | "
+expect_equal "$output" "mpirun | 1 |  |   "
 finish
