@@ -137,7 +137,9 @@ TEST_F(ConfigFile, Faults) {
   EXPECT_EQ(error_of("[train]\n"), ":1: got [train]; sections are not used here, remove the line");
   EXPECT_EQ(error_of("batch\n"), ":1: got \"batch\", expected key = value");
   EXPECT_EQ(error_of("=3\n"), ":1: got \"=3\", expected key = value");
-  EXPECT_EQ(error_of("\xEF\xBB\xBF" "bach = 4\n"), ":1: unknown key bach; did you mean batch?");
+  EXPECT_EQ(error_of("\xEF\xBB\xBF"
+                     "bach = 4\n"),
+            ":1: unknown key bach; did you mean batch?");
   EXPECT_EQ(error_of("out = \"x\n"), ":1: got \"x, expected a closing quote");
   EXPECT_EQ(error_of("out = \"x\" y\n"), ":1: got y after the closing quote, expected nothing");
   EXPECT_EQ(error_of("help = true\n"), ":1: help belongs on the command line; remove the line");
