@@ -339,6 +339,10 @@ void Fp16Optimizer::request(std::uint64_t bits) noexcept {
   impl_->requests |= bits;
 }
 
+std::int64_t Fp16Optimizer::applied_steps() const noexcept {
+  return impl_->applied_steps;
+}
+
 OptimizerState Fp16Optimizer::state() const {
   const auto counters = std::as_const(impl_->shard).counters();
   return {impl_->scaler.state(),

@@ -129,6 +129,8 @@ class Fp16Optimizer {
   /// Raise bits that every rank sees in the report of the next step. Local.
   void request(std::uint64_t bits) noexcept;
 
+  /// What schedules count by.
+  std::int64_t applied_steps() const noexcept;
   OptimizerState state() const;
   /// Local; the same state on all ranks.
   /// @throws ArgumentError when the number of parameters differs

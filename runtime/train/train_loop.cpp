@@ -75,7 +75,7 @@ ExitCode Loop::run() {
 optim::StepReport Loop::step() {
   const Clock::time_point start = Clock::now();
   const std::int64_t sent_before = p_.world.sent_bytes();
-  const double lr = options_.schedule(p_.optimizer.state().applied_steps);
+  const double lr = options_.schedule(p_.optimizer.applied_steps());
   StepTimes times;
 
   p_.optimizer.set_lr(lr);
