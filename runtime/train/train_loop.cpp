@@ -53,9 +53,10 @@ class Loop {
 };
 
 ExitCode Loop::run() {
-  if (!options_.save_at_start) saved_iteration_ = progress_.iteration;
-  if (progress_.iteration == 0) saved_iteration_ = -1;  // a fresh start has nothing to lose yet
-  if (progress_.iteration > 0) save_now();
+  if (options_.save_at_start)
+    save_now();
+  else if (progress_.iteration > 0)
+    saved_iteration_ = progress_.iteration;  // it was read from here
   if (is_finished())
     p_.report.message(fmt::format("nothing left to train: {} of {} iterations are done",
                                   progress_.iteration, options_.total_iter));
