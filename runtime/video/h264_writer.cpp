@@ -84,6 +84,9 @@ void H264Writer::open_encoder(const ImageU8& first) {
   require(av_opt_set(encoder.priv_data, "crf", std::to_string(options_.crf).c_str(), 0),
           "set the rate factor");
   require(av_opt_set(encoder.priv_data, "preset", "fast", 0), "set the encoder's preset");
+  // x264's AVX-512 code for macroblock trees reads memory that nobody wrote, so the same frames
+  // would give other files from one run to the next.
+  require(av_opt_set(encoder.priv_data, "mbtree", "0", 0), "turn macroblock trees off");
   require(avcodec_open2(&encoder, codec_, nullptr), "open the H.264 encoder");
 
   AVStream* stream = avformat_new_stream(output_.get(), nullptr);

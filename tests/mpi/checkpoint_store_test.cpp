@@ -101,8 +101,8 @@ TEST_F(CheckpointStoreTest, LoadsWhatItSaved) {
   EXPECT_TRUE(loaded->notices.empty());
   EXPECT_EQ(store_->newest_valid(), step(12000));
   EXPECT_TRUE(test::hidden_names(store_->folder()).empty());
-  const std::string manifest = test::text_of_file(step(12000) / "MANIFEST.json");
-  EXPECT_EQ(test::text_of_file(store_->folder() / "LATEST"),
+  const std::string manifest = test::read_bytes(step(12000) / "MANIFEST.json");
+  EXPECT_EQ(test::read_bytes(store_->folder() / "LATEST"),
             "step_00012000 " +
                 checksum_text(checksum(std::as_bytes(std::span<const char>(manifest)))) + "\n");
   verify_checkpoint(step(12000));
@@ -243,7 +243,7 @@ TEST_F(CheckpointStoreTest, OnlyBadOnesAreNoFreshStart) {
   store_->save(snapshot(1));
   store_->save(snapshot(2));
   on_rank_0([&] {
-    for (const int iteration : {1, 2}) test::put_file(step(iteration) / "global.h5", "x");
+    for (const int iteration : {1, 2}) test::write_bytes(step(iteration) / "global.h5", "x");
   });
   for (int attempt = 0; attempt < 2; ++attempt) {
     const std::string message = agreed(ExitCode::data, [&] { load(); });
@@ -261,7 +261,7 @@ TEST_F(CheckpointStoreTest, PoliciesOfResume) {
   expect_equals(*load({ResumePolicy::Kind::must, {}}), 2);
   expect_equals(*load({ResumePolicy::Kind::path, run_}), 2);
   expect_equals(*load({ResumePolicy::Kind::path, step(1)}), 1);
-  on_rank_0([&] { test::put_file(step(2) / "global.h5", "x"); });
+  on_rank_0([&] { test::write_bytes(step(2) / "global.h5", "x"); });
   const auto loaded = load({ResumePolicy::Kind::path, run_});
   expect_equals(*loaded, 1);
   ASSERT_EQ(loaded->notices.size(), 1U);

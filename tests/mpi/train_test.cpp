@@ -19,7 +19,7 @@
 #include "runtime/video/test_clip.hpp"
 #include "runtime/video/video_writer.hpp"
 #include "tests/support/mpi_world.hpp"
-#include "tests/unit/temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -31,7 +31,7 @@ class TrainTest : public ::testing::Test {
  protected:
   void SetUp() override {
     comm::Communicator& world = test::world();
-    folder_ = world.broadcast_string(own_.file("").string(), 0);
+    folder_ = world.broadcast_string((own_ / "").string(), 0);
     if (world.rank() == 0) {
       const auto writer = open_writer(folder_ / "clip.mp4", {25, 1});
       for (const ImageU8& frame : make_test_clip({3, 20, 48, 64})) writer->write(frame);
@@ -49,7 +49,7 @@ class TrainTest : public ::testing::Test {
   fs::path folder_;
 
  private:
-  tests::TemporaryFolder own_;
+  test::TemporaryFolder own_;
 };
 
 torch::Tensor enlarge_centre(const torch::Tensor& window) {

@@ -3,8 +3,6 @@
 // it: the tests of checkpoints write it, damage it, and compare what comes back with the formula.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -16,28 +14,9 @@
 
 #include "comm/shard.hpp"
 #include "runtime/checkpoint/snapshot.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace vsr::test {
-
-/// A folder that is gone when the test is over.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "vsr_test_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Value `index` of an array at `iteration`; exact in FP32.
 inline float sample_value(const std::string& array, std::int64_t iteration, std::int64_t index) {
@@ -131,19 +110,10 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-inline std::string text_of_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-inline void put_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
 inline void flip_bit(const std::filesystem::path& path, std::size_t byte, int bit) {
-  std::string text = text_of_file(path);
+  std::string text = read_bytes(path);
   text.at(byte) = static_cast<char>(text.at(byte) ^ (1 << bit));
-  put_file(path, text);
+  write_bytes(path, text);
 }
 
 /// Names in a folder that begin with a dot: what saves leave only when they die.

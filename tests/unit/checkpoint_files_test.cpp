@@ -26,9 +26,9 @@ namespace fs = std::filesystem;
 using test::expect_in;
 using test::hidden_names;
 using test::message_of;
-using test::put_file;
+using test::read_bytes;
 using test::TemporaryFolder;
-using test::text_of_file;
+using test::write_bytes;
 
 class HookGuard {
  public:
@@ -40,9 +40,9 @@ TEST(Files, WritesAndReplacesAtomically) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "LATEST";
   write_file_atomically(path, "first\n");
-  EXPECT_EQ(text_of_file(path), "first\n");
+  EXPECT_EQ(read_bytes(path), "first\n");
   write_file_atomically(path, "second\n");
-  EXPECT_EQ(text_of_file(path), "second\n");
+  EXPECT_EQ(read_bytes(path), "second\n");
   EXPECT_TRUE(hidden_names(folder.path()).empty());
 }
 
@@ -68,7 +68,7 @@ TEST(Files, EachFailureOfAnAtomicWriteLeavesOldOrNew) {
     if (!has_thrown) break;
     ++failures;
     // Only the sync of the folder comes after the rename.
-    EXPECT_EQ(text_of_file(path), fail_at == 5 ? "new" : "old") << fail_at;
+    EXPECT_EQ(read_bytes(path), fail_at == 5 ? "new" : "old") << fail_at;
   }
   EXPECT_EQ(failures, 5);  // open, write, fsync, rename, fsync of the folder
 }
@@ -122,7 +122,7 @@ TEST(RunLock, RefusesASecondRunAndGoesAway) {
   {
     const RunLock lock(run);
     EXPECT_TRUE(lock.notice().empty());
-    const auto entry = nlohmann::json::parse(text_of_file(run / "LOCK"));
+    const auto entry = nlohmann::json::parse(read_bytes(run / "LOCK"));
     EXPECT_EQ(entry.at("pid"), static_cast<long>(::getpid()));
     const std::string message = message_of<ConfigurationError>([&] { RunLock second(run); });
     expect_in("is in use", message);
@@ -175,10 +175,10 @@ TEST(RunLock, KnowsAReusedProcessNumber) {
   nlohmann::json entry;
   {
     const RunLock lock(folder.path());
-    entry = nlohmann::json::parse(text_of_file(folder.path() / "LOCK"));
+    entry = nlohmann::json::parse(read_bytes(folder.path() / "LOCK"));
   }
   entry["start_ticks"] = "1";
-  put_file(folder.path() / "LOCK", entry.dump());
+  write_bytes(folder.path() / "LOCK", entry.dump());
   EXPECT_FALSE(RunLock(folder.path()).notice().empty());
 }
 
@@ -187,11 +187,11 @@ TEST(RunLock, RefusesAnotherHostButNotTheSameJobStartedAnew) {
   nlohmann::json entry;
   {
     const RunLock lock(folder.path());
-    entry = nlohmann::json::parse(text_of_file(folder.path() / "LOCK"));
+    entry = nlohmann::json::parse(read_bytes(folder.path() / "LOCK"));
   }
   entry["host"] = "elsewhere";
   entry["job"] = "4711";
-  put_file(folder.path() / "LOCK", entry.dump());
+  write_bytes(folder.path() / "LOCK", entry.dump());
   expect_in("host elsewhere", message_of<ConfigurationError>([&] { RunLock lock(folder.path()); }));
   ::setenv("SLURM_JOB_ID", "4711", 1);
   EXPECT_THROW(RunLock lock(folder.path()), ConfigurationError);
@@ -203,7 +203,7 @@ TEST(RunLock, RefusesAnotherHostButNotTheSameJobStartedAnew) {
 
 TEST(RunLock, RefusesALockItCannotRead) {
   const TemporaryFolder folder;
-  put_file(folder.path() / "LOCK", "{broken");
+  write_bytes(folder.path() / "LOCK", "{broken");
   expect_in("cannot be read", message_of<ConfigurationError>([&] { RunLock lock(folder.path()); }));
 }
 
@@ -227,7 +227,7 @@ TEST(RunFolder, ProbesForWritingAndRoom) {
   expect_in(run.string(), message);
   expect_in("no space left: needs 1152921.5 TB, ", message);
   expect_in(" free", message);
-  put_file(folder.path() / "file", "");
+  write_bytes(folder.path() / "file", "");
   expect_in("cannot be written",
             message_of<IoError>([&] { probe_writable(folder.path() / "file" / "run", 0); }));
   const HookGuard guard([](FileOperation operation, const fs::path&) {
@@ -245,8 +245,8 @@ TEST(RunFolder, RemovesLeftoversOfDeadRuns) {
   const fs::path ckpt = run / "ckpt";
   EXPECT_TRUE(holds_a_run(run));
   fs::create_directories(ckpt / ".tmp-step_00000050-host-1-0");
-  put_file(ckpt / ".tmp-step_00000050-host-1-0" / "shard_00000-of-00001.h5", "half");
-  put_file(ckpt / ".tmp-LATEST-77", "step");
+  write_bytes(ckpt / ".tmp-step_00000050-host-1-0" / "shard_00000-of-00001.h5", "half");
+  write_bytes(ckpt / ".tmp-LATEST-77", "step");
   fs::create_directories(ckpt / ".trash-step_00000010-5");
   fs::copy(step, ckpt / ".replaced-step_00000040");
   fs::rename(step, ckpt / ".replaced-step_00000030");

@@ -22,12 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 using test::expect_in;
 using test::flip_bit;
-using test::put_file;
+using test::read_bytes;
 using test::same_bits;
 using test::sample_snapshot;
 using test::sample_values;
 using test::TemporaryFolder;
-using test::text_of_file;
+using test::write_bytes;
 using test::write_sample;
 
 std::string refusal(const fs::path& step) {
@@ -125,12 +125,12 @@ TEST(Damage, EveryFlippedBitIsFound) {
   std::uint64_t random = 1;
   for (const auto& entry : fs::directory_iterator(step)) {
     const std::string name = entry.path().filename().string();
-    const std::string sound = text_of_file(entry.path());
+    const std::string sound = read_bytes(entry.path());
     for (int round = 0; round < 25; ++round) {
       random = random * 6364136223846793005ULL + 1442695040888963407ULL;
       flip_bit(entry.path(), (random >> 20) % sound.size(), static_cast<int>(random >> 61));
       expect_in(name, refusal(step));
-      put_file(entry.path(), sound);
+      write_bytes(entry.path(), sound);
     }
   }
   verify_checkpoint(step);
@@ -154,30 +154,30 @@ TEST(Damage, IsNamedWhateverItIs) {
   const TemporaryFolder folder;
   const fs::path step = write_sample(folder.path(), 7, 2);
   const fs::path shard = step / "shard_00001-of-00002.h5";
-  const std::string sound = text_of_file(shard);
-  put_file(shard, sound.substr(0, sound.size() - 1));
+  const std::string sound = read_bytes(shard);
+  write_bytes(shard, sound.substr(0, sound.size() - 1));
   expect_in("has " + std::to_string(sound.size() - 1) + " bytes, the manifest says", refusal(step));
-  put_file(shard, "");
+  write_bytes(shard, "");
   expect_in("shard_00001-of-00002.h5' has 0 bytes", refusal(step));
   fs::remove(shard);
   expect_in("shard_00001-of-00002.h5 is missing", refusal(step));
   fs::create_directory(shard);
   expect_in("shard_00001-of-00002.h5 is missing", refusal(step));
   fs::remove(shard);
-  put_file(shard, sound);
+  write_bytes(shard, sound);
   flip_bit(shard, 1, 0);
   expect_in("outside its arrays", refusal(step));
-  put_file(shard, sound);
-  const std::string manifest = text_of_file(step / "MANIFEST.json");
-  put_file(step / "MANIFEST.json", "{\"garbage\": [1, 2");
+  write_bytes(shard, sound);
+  const std::string manifest = read_bytes(step / "MANIFEST.json");
+  write_bytes(step / "MANIFEST.json", "{\"garbage\": [1, 2");
   expect_in("MANIFEST.json", refusal(step));
   fs::remove(step / "MANIFEST.json");
   expect_in("MANIFEST.json is missing", refusal(step));
-  put_file(step / "MANIFEST.json", manifest);
-  const std::string global = text_of_file(step / "global.h5");
-  put_file(step / "global.h5", std::string(global.size(), 'x'));
+  write_bytes(step / "MANIFEST.json", manifest);
+  const std::string global = read_bytes(step / "global.h5");
+  write_bytes(step / "global.h5", std::string(global.size(), 'x'));
   expect_in("global.h5' was changed", refusal(step));
-  put_file(step / "global.h5", global);
+  write_bytes(step / "global.h5", global);
   verify_checkpoint(step);
 }
 
@@ -185,7 +185,7 @@ TEST(Damage, AManifestOfAnotherCheckpointIsFound) {
   const TemporaryFolder folder;
   const fs::path a = write_sample(folder.path(), 7, 2);
   const fs::path b = write_sample(folder.path(), 8, 2);
-  put_file(a / "MANIFEST.json", text_of_file(b / "MANIFEST.json"));
+  write_bytes(a / "MANIFEST.json", read_bytes(b / "MANIFEST.json"));
   refusal(a);
 }
 

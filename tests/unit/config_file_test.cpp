@@ -4,7 +4,7 @@
 
 #include "comm/error.hpp"
 #include "launch/options.hpp"
-#include "temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace vsr::launch {
 namespace {
@@ -37,7 +37,7 @@ class ConfigFile : public ::testing::Test {
     return read;
   }
 
-  tests::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(ConfigFile, RoundTripOfDefaults) {
@@ -152,7 +152,7 @@ TEST_F(ConfigFile, ValuesAreCheckedThoughAFlagOverridesThem) {
 }
 
 TEST_F(ConfigFile, UnreadableFiles) {
-  const auto missing = folder_.file("none.ini").string();
+  const auto missing = (folder_ / "none.ini").string();
   try {
     parse({"--config", missing});
     FAIL();
@@ -160,7 +160,7 @@ TEST_F(ConfigFile, UnreadableFiles) {
     EXPECT_EQ(std::string(e.what()), "--config: cannot read " + missing +
                                          ": No such file or directory; give an existing file");
   }
-  EXPECT_THROW(parse({"--config", folder_.file("").string()}), ConfigurationError);
+  EXPECT_THROW(parse({"--config", (folder_ / "").string()}), ConfigurationError);
 }
 
 }  // namespace

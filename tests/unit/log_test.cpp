@@ -8,7 +8,7 @@
 #include "comm/error.hpp"
 #include "runtime/log/console.hpp"
 #include "runtime/log/format.hpp"
-#include "temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -109,12 +109,12 @@ class TrainLogTest : public ::testing::Test {
     o.clock = [this] { return now_; };
     return o;
   }
-  std::string file() const { return folder_.file("train.log").string(); }
+  std::string file() const { return (folder_ / "train.log").string(); }
   static IterationLine line(std::int64_t iter, double compute_ms) {
     return {iter, 0.5, 1e-4, 1024, 0, {0, compute_ms, 0}};
   }
 
-  tests::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
   std::ostringstream screen_;
   std::chrono::system_clock::time_point now_{std::chrono::seconds(1700000000)};
 };
@@ -145,14 +145,13 @@ TEST_F(TrainLogTest, ALinePerPrintIntervalWithAveragedTimes) {
     log += "2023-11-14 22:13:20 " + text + "\n";
   }
   EXPECT_EQ(screen_.str(), screen);
-  EXPECT_EQ(tests::TemporaryFolder::read(file()), log);
+  EXPECT_EQ(test::read_bytes(file()), log);
 }
 
 TEST_F(TrainLogTest, AppendsToTheLogOfAnEarlierRun) {
   { TrainLog(file(), options(false)).message("one"); }
   { TrainLog(file(), options(false)).message("two"); }
-  EXPECT_EQ(tests::TemporaryFolder::read(file()),
-            "2023-11-14 22:13:20 one\n2023-11-14 22:13:20 two\n");
+  EXPECT_EQ(test::read_bytes(file()), "2023-11-14 22:13:20 one\n2023-11-14 22:13:20 two\n");
 }
 
 TEST_F(TrainLogTest, BarIsRedrawnTenTimesASecondAndGivesWayToLines) {
@@ -169,7 +168,7 @@ TEST_F(TrainLogTest, BarIsRedrawnTenTimesASecondAndGivesWayToLines) {
   const std::string three = "\r[##..................]  3/25  loss 0.50000  eta 0:00:00\033[K";
   const std::string gone = "\r\033[K";
   EXPECT_EQ(screen_.str(), one + three + gone + "note\n" + three + gone);
-  EXPECT_EQ(tests::TemporaryFolder::read(file()), "2023-11-14 22:13:20 note\n");
+  EXPECT_EQ(test::read_bytes(file()), "2023-11-14 22:13:20 note\n");
 }
 
 TEST_F(TrainLogTest, RefusesAFileItCannotOpen) {

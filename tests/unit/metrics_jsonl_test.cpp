@@ -7,12 +7,12 @@
 #include <limits>
 
 #include "comm/error.hpp"
-#include "temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace vsr::runtime {
 namespace {
 
-using tests::TemporaryFolder;
+using test::TemporaryFolder;
 
 std::chrono::system_clock::time_point half_past_epoch() {
   return std::chrono::system_clock::time_point(std::chrono::milliseconds(1500));
@@ -78,13 +78,13 @@ TEST(MetricsJson, TypesAndNumbersWithoutAValue) {
 
 TEST(MetricsJsonl, AppendsWholeLines) {
   TemporaryFolder folder;
-  const auto path = folder.file("metrics.jsonl");
+  const auto path = folder / "metrics.jsonl";
   for (int run = 0; run < 2; ++run) {
     MetricsJsonl metrics(path, half_past_epoch);
     EXPECT_EQ(metrics.repaired_bytes(), 0);
     metrics.append(iteration(run));
   }
-  EXPECT_EQ(TemporaryFolder::read(path),
+  EXPECT_EQ(test::read_bytes(path),
             "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":0}\n"
             "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":1}\n");
 }
@@ -97,10 +97,9 @@ TEST(MetricsJsonl, CutsATornLine) {
     const auto path = folder.write("metrics.jsonl", whole + torn);
     MetricsJsonl metrics(path, half_past_epoch);
     EXPECT_EQ(metrics.repaired_bytes(), static_cast<std::int64_t>(torn.size()));
-    EXPECT_EQ(TemporaryFolder::read(path), whole);
+    EXPECT_EQ(test::read_bytes(path), whole);
     metrics.append(iteration(7));
-    EXPECT_EQ(TemporaryFolder::read(path),
-              whole + "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":7}\n");
+    EXPECT_EQ(test::read_bytes(path), whole + "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":7}\n");
   }
 }
 
@@ -108,21 +107,21 @@ TEST(MetricsJsonl, CutsAFileThatIsOneTornLine) {
   TemporaryFolder folder;
   const auto path = folder.write("metrics.jsonl", "{\"type\"");
   EXPECT_EQ(MetricsJsonl(path, half_past_epoch).repaired_bytes(), 7);
-  EXPECT_EQ(TemporaryFolder::read(path), "");
+  EXPECT_EQ(test::read_bytes(path), "");
 }
 
 TEST(MetricsJsonl, MovesItsFile) {
   TemporaryFolder folder;
-  const auto path = folder.file("metrics.jsonl");
+  const auto path = folder / "metrics.jsonl";
   MetricsJsonl first(path, half_past_epoch);
   MetricsJsonl second(std::move(first));
   second.append(iteration(1));
-  EXPECT_EQ(TemporaryFolder::read(path), "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":1}\n");
+  EXPECT_EQ(test::read_bytes(path), "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":1}\n");
 }
 
 TEST(MetricsJsonl, NamesTheFileItCannotOpen) {
   TemporaryFolder folder;
-  const auto path = folder.file("none/metrics.jsonl").string();
+  const auto path = (folder / "none/metrics.jsonl").string();
   try {
     MetricsJsonl metrics(path);
     FAIL();

@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,30 +12,14 @@
 #include "runtime/models/bicubic.hpp"
 #include "runtime/models/losses.hpp"
 #include "runtime/models/vsr_net.hpp"
-#include "runtime/precision/cpu_kernels.hpp"
 #include "runtime/precision/fp16_module.hpp"
+#include "tests/support/error_messages.hpp"
+#include "tests/support/half_kernels.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 using torch::Tensor;
-
-class Installed : public ::testing::Environment {
-  void SetUp() override {
-    torch::set_num_threads(1);
-    install_cpu_half_kernels();
-  }
-};
-[[maybe_unused]] const auto* const environment = ::testing::AddGlobalTestEnvironment(new Installed);
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 ModelOptions options_of(const std::string& name, int scale = 4, std::uint64_t seed = 0) {
   ModelOptions options;
@@ -236,7 +219,7 @@ TEST(Networks, LearnInFp32) {
 }
 
 TEST(Networks, RefuseImpossibleOptions) {
-  const auto message = message_of([] { make_network(options_of("edsr")); });
+  const auto message = test::message_of<Error>([] { make_network(options_of("edsr")); });
   EXPECT_NE(message.find("'edsr'"), std::string::npos) << message;
   EXPECT_NE(message.find("espcn, vespcn"), std::string::npos) << message;
   EXPECT_THROW(make_network(options_of("edsr")), UsageError);
@@ -244,7 +227,7 @@ TEST(Networks, RefuseImpossibleOptions) {
   const auto with = [](const std::string& name, int ModelOptions::*field, int value) {
     ModelOptions options = options_of(name);
     options.*field = value;
-    return message_of([&] { make_network(options); });
+    return test::message_of<Error>([&] { make_network(options); });
   };
   EXPECT_NE(with("espcn", &ModelOptions::num_frame, 3).find("number of frames is 3, expected 1"),
             std::string::npos);
@@ -255,7 +238,7 @@ TEST(Networks, RefuseImpossibleOptions) {
 
 TEST(Networks, RefuseOtherWindows) {
   const auto net = make_network(options_of("vespcn"));
-  const auto message = message_of([&] { net->forward(torch::ones({1, 2, 3, 4, 4})); });
+  const auto message = test::message_of<Error>([&] { net->forward(torch::ones({1, 2, 3, 4, 4})); });
   EXPECT_NE(message.find("[1, 2, 3, 4, 4]"), std::string::npos) << message;
   EXPECT_NE(message.find("N×3×3×h×w"), std::string::npos) << message;
   EXPECT_THROW(net->forward(torch::ones({3, 3, 4, 4})), ArgumentError);
@@ -319,9 +302,9 @@ TEST(Losses, AreComputedInFp32) {
 
 TEST(Losses, RefuseUnknownNamesAndUnequalShapes) {
   EXPECT_THROW(make_loss("psnr"), UsageError);
-  EXPECT_NE(message_of([] { make_loss("psnr"); }).find("charbonnier, l1 or mse"),
+  EXPECT_NE(test::message_of<Error>([] { make_loss("psnr"); }).find("charbonnier, l1 or mse"),
             std::string::npos);
-  const auto message = message_of([] {
+  const auto message = test::message_of<Error>([] {
     mean_absolute_loss(torch::ones({2, 1}), torch::ones({2, 3}));
   });
   EXPECT_NE(message.find("[2, 1]"), std::string::npos) << message;

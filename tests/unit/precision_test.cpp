@@ -12,30 +12,14 @@
 
 #include "comm/error.hpp"
 #include "runtime/precision/convert.hpp"
-#include "runtime/precision/cpu_kernels.hpp"
 #include "runtime/precision/fp16_module.hpp"
+#include "tests/support/error_messages.hpp"
+#include "tests/support/half_kernels.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 using torch::Tensor;
-
-class Installed : public ::testing::Environment {
-  void SetUp() override {
-    torch::set_num_threads(1);
-    install_cpu_half_kernels();
-  }
-};
-[[maybe_unused]] const auto* const environment = ::testing::AddGlobalTestEnvironment(new Installed);
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Convert, RoundsToNearestEvenAndBackExactly) {
   const Tensor x = torch::tensor({65519.99F, 65520.0F, 0x1p-24F, 0x1p-25F, 0x1.001p-25F, 2049.0F});
@@ -134,7 +118,8 @@ TEST(PrecisionNames, RoundTripAndRefuse) {
   for (const char* name : {"fp32", "fp16", "bf16", "amp"})
     EXPECT_EQ(name_of(precision_from_name(name)), name);
   EXPECT_THROW(precision_from_name("half"), UsageError);
-  EXPECT_NE(message_of([] { precision_from_name("half"); }).find("'half'"), std::string::npos);
+  EXPECT_NE(test::message_of<Error>([] { precision_from_name("half"); }).find("'half'"),
+            std::string::npos);
 }
 
 torch::nn::Sequential conv_bn_net(bool affine = true) {
@@ -267,8 +252,8 @@ TEST(Fp16Module, NamesMatchWholePathElements) {
 }
 
 TEST(Fp16Module, UnknownNamesAreListed) {
-  const auto message =
-      message_of([] { Fp16Module(conv_bn_net(), Precision::fp16, {.names = {"tail"}}); });
+  const auto message = test::message_of<Error>(
+      [] { Fp16Module(conv_bn_net(), Precision::fp16, {.names = {"tail"}}); });
   EXPECT_NE(message.find("'tail'"), std::string::npos) << message;
   EXPECT_NE(message.find("0, 1, 2, 3"), std::string::npos) << message;
 }
@@ -329,7 +314,7 @@ TEST(Fp16Module, TiedParametersCountOnce) {
 TEST(Fp16Module, RefusesDoublePrecision) {
   torch::nn::Linear layer(2, 2);
   layer->to(at::kDouble);
-  const auto message = message_of([&] { Fp16Module wrapped(layer); });
+  const auto message = test::message_of<Error>([&] { Fp16Module wrapped(layer); });
   EXPECT_NE(message.find("parameter weight is Double"), std::string::npos) << message;
 }
 

@@ -2,6 +2,7 @@
 // Clips in files: frames reached by seeking are those of sequential decoding, colours come back,
 // and nothing half-written appears.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -174,6 +175,21 @@ TEST(Reader, MissingTimestampsFallBackToDecodingFromTheStart) {
     EXPECT_FALSE(VideoReader(folder / name).is_seekable()) << name;
     expect_same_in_any_order(folder / name, expected);
   }
+}
+
+// What malloc() gives out is filled with another byte each time, so reading it unwritten shows.
+TEST(Writer, SameFramesGiveTheSameBytesWhateverIsInMemory) {
+  const TemporaryFolder folder;
+  const auto frames = test::moving_frames(30, 48, 64);
+  std::string first;
+  for (int fill = 0; fill < 256; fill += 15) {
+    ASSERT_EQ(mallopt(M_PERTURB, fill), 1);
+    test::write_clip(folder / "clip.h264", frames, {.gop = 12, .b_frames = 3});
+    const std::string bytes = test::read_bytes(folder / "clip.h264");
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first) << "memory filled with " << fill;
+  }
+  mallopt(M_PERTURB, 0);
 }
 
 TEST(Reader, IndexInFrontReadsTheSame) {

@@ -10,7 +10,17 @@
 #include <stdexcept>
 #include <string>
 
-namespace vsr::tests {
+namespace vsr::test {
+
+inline std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream stream(path, std::ios::binary);
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
 
 class TemporaryFolder {
  public:
@@ -26,21 +36,17 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  std::filesystem::path file(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
   /// Write `text` to a file in the folder; its path.
   std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(file(name), std::ios::binary) << text;
-    return file(name).string();
-  }
-
-  static std::string read(const std::filesystem::path& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
+    write_bytes(path_ / name, text);
+    return (path_ / name).string();
   }
 
  private:
   std::filesystem::path path_;
 };
 
-}  // namespace vsr::tests
+}  // namespace vsr::test
