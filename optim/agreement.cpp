@@ -18,11 +18,12 @@ struct Header {
   std::uint64_t requests;
   std::uint64_t replica;
   double max_norm;
+  double power;
   float loss_scale;
   Norm norm;
   std::uint8_t unused[3];
 };
-static_assert(sizeof(Header) == 72);
+static_assert(sizeof(Header) == 80);
 
 class Writer {
  public:
@@ -68,7 +69,7 @@ void check_equal(const Header& first, const Header& other, std::size_t rank) {
     throw ArgumentError("agree: " + rank_name(rank) + " holds loss scale " +
                         std::to_string(other.loss_scale) + ", rank 0 holds " +
                         std::to_string(first.loss_scale) + "; set the same value on all ranks");
-  if (first.max_norm != other.max_norm || first.norm != other.norm)
+  if (first.max_norm != other.max_norm || first.norm != other.norm || first.power != other.power)
     throw ArgumentError("agree: " + rank_name(rank) +
                         " clips with another norm or maximum than rank 0 (" +
                         std::to_string(other.max_norm) + " and " + std::to_string(first.max_norm) +
@@ -106,6 +107,7 @@ std::vector<std::byte> Agreement::pack(const StepRecord& record) const {
                    record.requests,
                    record.replica,
                    record.max_norm,
+                   record.power,
                    record.loss_scale,
                    record.norm,
                    {}};
@@ -123,6 +125,19 @@ std::vector<std::byte> Agreement::pack(const StepRecord& record) const {
   return writer.take();
 }
 
+void Agreement::fold_flags(std::span<const std::uint8_t> first, std::span<const std::uint8_t> flags,
+                           std::size_t rank, std::span<std::uint8_t> used) const {
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (((first[i] ^ flags[i]) & ParameterFlags::kTrainable) != 0)
+      throw ArgumentError("agree: parameter " + layout_.parameters()[i].name + " is frozen on " +
+                          rank_name((flags[i] & ParameterFlags::kTrainable) != 0 ? 0 : rank) +
+                          " but not on " +
+                          rank_name((flags[i] & ParameterFlags::kTrainable) != 0 ? rank : 0) +
+                          "; freeze and thaw alike on all ranks");
+    used[i] |= flags[i] & ParameterFlags::kUsed;
+  }
+}
+
 Agreed Agreement::exchange(const StepRecord& record) const {
   const std::vector<std::byte> mine = pack(record);
   std::size_t total = 0;
@@ -136,6 +151,7 @@ Agreed Agreement::exchange(const StepRecord& record) const {
   agreed.used.resize(layout_.parameters().size());
   std::vector<Header> headers;
   std::vector<std::vector<double>> norms;
+  std::vector<std::vector<std::uint8_t>> flags;
   std::size_t offset = 0;
   for (int rank = 0; rank < world_.world(); ++rank) {
     const std::size_t size = sizes_bytes_[static_cast<std::size_t>(rank)];
@@ -154,7 +170,7 @@ Agreed Agreement::exchange(const StepRecord& record) const {
     norms.push_back(
         reader.take<double>(static_cast<std::size_t>(layout_.shard_blocks(rank, world_.world()))));
     const std::vector<std::uint8_t> used = reader.take<std::uint8_t>(agreed.used.size());
-    for (std::size_t i = 0; i < used.size(); ++i) agreed.used[i] |= used[i];
+    flags.push_back(used);
   }
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     const Header& header = headers[rank];
@@ -164,6 +180,7 @@ Agreed Agreement::exchange(const StepRecord& record) const {
                           std::to_string(leaves_of(static_cast<int>(rank))) +
                           ": once for each of its leaves");
     check_equal(headers.front(), header, rank);
+    fold_flags(flags.front(), flags[rank], rank, agreed.used);
     agreed.requests |= header.requests;
     NonFinite& found = agreed.non_finite;
     found.inf_count += header.inf_count;
@@ -186,7 +203,7 @@ Agreed Agreement::exchange(const StepRecord& record) const {
       next[rank] += count;
     }
   }
-  agreed.norm = fold_blocks(record.norm, blocks);
+  agreed.norm = fold_blocks(record.norm, record.power, blocks);
   return agreed;
 }
 

@@ -15,6 +15,12 @@
 
 namespace vsr::optim {
 
+/// Bits that a rank says of each parameter.
+struct ParameterFlags {
+  static constexpr std::uint8_t kUsed = 1;       ///< a leaf of this rank gave it a gradient
+  static constexpr std::uint8_t kTrainable = 2;  ///< must be equal on all ranks
+};
+
 /// What one rank brings.
 struct StepRecord {
   NonFinite non_finite = {};
@@ -22,10 +28,11 @@ struct StepRecord {
   float loss_scale = 1.0F;                     ///< must be equal on all ranks
   double max_norm = 0.0;                       ///< 0: no clipping; must be equal on all ranks
   Norm norm = Norm::two;                       ///< must be equal on all ranks
+  double power = 2.0;                          ///< p of Norm::power; must be equal on all ranks
   std::uint64_t replica = 0;                   ///< hash of the replica, or 0 on all ranks
   std::span<const double> losses = {};         ///< of this rank's leaves, ascending
   std::span<const double> buffer_values = {};  ///< of the same leaves, one after the other
-  std::span<const std::uint8_t> used = {};     ///< one flag a parameter
+  std::span<const std::uint8_t> used = {};     ///< ParameterFlags of each parameter
   std::span<const double> block_norms = {};    ///< of this rank's shard
 };
 
@@ -50,13 +57,15 @@ class Agreement {
 
   /// Collective.
   /// @throws ArgumentError on all ranks when a rank brings another number of leaves than it has, or
-  ///         when ranks clip differently or hold different loss scales
+  ///         when ranks clip differently, hold different loss scales or freeze other parameters
   /// @throws DivergedError on all ranks when replicas differ
   Agreed exchange(const StepRecord& record) const;
 
  private:
   int leaves_of(int rank) const noexcept;
   std::vector<std::byte> pack(const StepRecord& record) const;
+  void fold_flags(std::span<const std::uint8_t> first, std::span<const std::uint8_t> flags,
+                  std::size_t rank, std::span<std::uint8_t> used) const;
 
   comm::Communicator& world_;
   const FlatLayout& layout_;

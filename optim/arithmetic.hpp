@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of the step, written once. CPU loops apply it to scalars and to vectors of eight,
-// a CUDA kernel applies the same source, and all of them give the same bits: every operation is an
-// IEEE operation of its own (no contraction, no reciprocals). C++17, because nvcc reads it too.
+// The arithmetic of the first sweep and of conversions, written once. CPU loops apply it to scalars
+// and to vectors of eight, a CUDA kernel applies the same source, and all of them give the same
+// bits: every operation is an IEEE operation of its own (no contraction, no reciprocals). C++17,
+// because nvcc reads it too.
 #pragma once
 
 #include <cmath>
@@ -73,12 +74,7 @@ VSR_HOST_DEVICE std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>(bf16_bits(bits_of(value)));
 }
 
-/// Functions that differ in form between a scalar and a vector of them.
-struct ScalarMath {
-  VSR_HOST_DEVICE float square_root(float value) { return std::sqrt(value); }
-};
-
-/// The mean gradient that Adam sees: FP64 sum of leaves times (clip factor / (scale × leaves)),
+/// The mean gradient that a rule sees: FP64 sum of leaves times (clip factor / (scale × leaves)),
 /// rounded once.
 VSR_HOST_DEVICE float unscaled(double sum, double factor) {
   return static_cast<float>(sum * factor);
@@ -97,64 +93,6 @@ template <typename D>
 VSR_HOST_DEVICE D max_magnitude(const D& lane, const D& sum) {
   const D magnitude = sum < 0.0 ? -sum : sum;
   return magnitude > lane ? magnitude : lane;
-}
-
-/// How weight decay enters Adam.
-enum class WeightDecay : std::uint8_t { none, into_gradient /*Adam*/, decoupled /*AdamW*/ };
-
-/// Adam's constants for one parameter and one step, as the FP32 loop uses them.
-struct AdamCoefficients {
-  float beta1 = 0.9F;
-  float one_minus_beta1 = 0.1F;
-  float beta2 = 0.999F;
-  float one_minus_beta2 = 0.001F;
-  float negative_step_size = 0.0F;     ///< -lr / (1 - beta1^t)
-  float sqrt_bias_correction2 = 1.0F;  ///< sqrt(1 - beta2^t)
-  float eps = 1e-8F;
-  float weight_decay = 0.0F;  ///< into_gradient: the decay; decoupled: 1 - lr × decay
-};
-
-/// One Adam step on an element or a vector of them, operation by operation in the order of
-/// torch::optim::Adam and AdamW.
-template <WeightDecay kDecay, typename Math, typename F>
-VSR_HOST_DEVICE void adam_step(F& master, F& exp_avg, F& exp_avg_sq, F gradient,
-                               const AdamCoefficients& c) {
-  if constexpr (kDecay == WeightDecay::into_gradient) gradient = gradient + master * c.weight_decay;
-  if constexpr (kDecay == WeightDecay::decoupled) master = master * c.weight_decay;
-  exp_avg = exp_avg * c.beta1 + gradient * c.one_minus_beta1;
-  exp_avg_sq = exp_avg_sq * c.beta2 + (gradient * c.one_minus_beta2) * gradient;
-  const F denominator = Math::square_root(exp_avg_sq) / c.sqrt_bias_correction2 + c.eps;
-  master = master + (exp_avg * c.negative_step_size) / denominator;
-}
-
-/// Adam's options in the precision users give them in.
-struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.0;
-  bool decoupled = false;
-};
-
-/// Bias corrections in FP64 from the running products beta^t, each constant then rounded to FP32.
-VSR_HOST_DEVICE AdamCoefficients adam_coefficients(const AdamOptions& o, double beta1_power,
-                                                   double beta2_power) {
-  AdamCoefficients c;
-  c.beta1 = static_cast<float>(o.beta1);
-  c.one_minus_beta1 = static_cast<float>(1.0 - o.beta1);
-  c.beta2 = static_cast<float>(o.beta2);
-  c.one_minus_beta2 = static_cast<float>(1.0 - o.beta2);
-  c.negative_step_size = static_cast<float>(-(o.lr / (1.0 - beta1_power)));
-  c.sqrt_bias_correction2 = static_cast<float>(std::sqrt(1.0 - beta2_power));
-  c.eps = static_cast<float>(o.eps);
-  c.weight_decay = static_cast<float>(o.decoupled ? 1.0 - o.lr * o.weight_decay : o.weight_decay);
-  return c;
-}
-
-VSR_HOST_DEVICE WeightDecay weight_decay_of(const AdamOptions& o) {
-  if (o.weight_decay == 0.0) return WeightDecay::none;
-  return o.decoupled ? WeightDecay::decoupled : WeightDecay::into_gradient;
 }
 
 }  // namespace vsr::optim

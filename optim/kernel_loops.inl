@@ -78,6 +78,8 @@ Counts sum_leaves_of(const SumArguments& a) {
         squares.part[part] = add_square(squares.part[part], value);
         if constexpr (kNorm == NormKind::one) lane = add_magnitude(lane, value);
         if constexpr (kNorm == NormKind::infinity) lane = max_magnitude(lane, value);
+        if constexpr (kNorm == NormKind::power)
+          for (int j = 0; j < kPartLanes; ++j) lane[j] += std::pow(std::fabs(value[j]), a.power);
       }
     }
     // Sums of finite inputs and their squares are finite in FP64, so this finds every inf and NaN.
@@ -86,40 +88,6 @@ Counts sum_leaves_of(const SumArguments& a) {
     a.block_norms[block] = kNorm == NormKind::two ? square_sum : fold_lanes(kNorm, lanes);
   }
   return counts;
-}
-
-template <typename T, WeightDecay kDecay>
-VSR_LANES_FUNCTION void step_one(const UpdateArguments& a, std::int64_t i) {
-  const double sum = a.sums != nullptr ? a.sums[i] : sum_slices<T>(a.slices, i);
-  adam_step<kDecay, ScalarMath>(a.master[i], a.exp_avg[i], a.exp_avg_sq[i],
-                                optim::unscaled(sum, a.factor), a.coefficients);
-  for (int target = 0; target < a.targets.count; ++target)
-    T::narrow(a.targets.begin[target] + i * T::kBytes, a.master[i]);
-}
-
-template <typename T, int kCount, WeightDecay kDecay>
-void update_shard_of(const UpdateArguments& a) {
-  const AdamCoefficients coefficients = a.coefficients;
-  std::int64_t i = a.first;
-  for (; i + kLanes <= a.last; i += kLanes) {
-    Doubles sum = {};
-    if (a.sums != nullptr)
-      load(sum, a.sums + i);
-    else
-      add_slices8<T, kCount>(sum, a.slices, i);
-    Floats master, exp_avg, exp_avg_sq;
-    load(master, a.master + i);
-    load(exp_avg, a.exp_avg + i);
-    load(exp_avg_sq, a.exp_avg_sq + i);
-    adam_step<kDecay, VectorMath>(master, exp_avg, exp_avg_sq, unscaled(sum, a.factor),
-                                  coefficients);
-    store(a.master + i, master);
-    store(a.exp_avg + i, exp_avg);
-    store(a.exp_avg_sq + i, exp_avg_sq);
-    for (int target = 0; target < a.targets.count; ++target)
-      T::narrow8(a.targets.begin[target] + i * T::kBytes, master);
-  }
-  for (; i < a.last; ++i) step_one<T, kDecay>(a, i);
 }
 
 template <typename T>
@@ -181,45 +149,16 @@ Counts sum_leaves_norm(const SumArguments& a) {
       return sum_leaves_of<T, 0, NormKind::one>(a);
     case NormKind::two:
       return sum_leaves_count<T, NormKind::two>(a);
+    case NormKind::power:
+      return sum_leaves_of<T, 0, NormKind::power>(a);
     default:
       return sum_leaves_of<T, 0, NormKind::infinity>(a);
-  }
-}
-
-template <typename T, WeightDecay kDecay>
-void update_shard_count(const UpdateArguments& a) {
-  switch (a.slices.count) {
-    case 1:
-      return update_shard_of<T, 1, kDecay>(a);
-    case 2:
-      return update_shard_of<T, 2, kDecay>(a);
-    case 4:
-      return update_shard_of<T, 4, kDecay>(a);
-    default:
-      return update_shard_of<T, 0, kDecay>(a);
-  }
-}
-
-template <typename T>
-void update_shard_decay(const UpdateArguments& a) {
-  switch (a.decay) {
-    case WeightDecay::none:
-      return update_shard_count<T, WeightDecay::none>(a);
-    case WeightDecay::into_gradient:
-      return update_shard_count<T, WeightDecay::into_gradient>(a);
-    default:
-      return update_shard_count<T, WeightDecay::decoupled>(a);
   }
 }
 
 Counts sum_leaves_entry(const SumArguments& a) {
   if (a.type == Type::fp16) return sum_leaves_norm<Fp16>(a);
   return a.type == Type::bf16 ? sum_leaves_norm<Bf16>(a) : sum_leaves_norm<Fp32>(a);
-}
-
-void update_shard_entry(const UpdateArguments& a) {
-  if (a.type == Type::fp16) return update_shard_decay<Fp16>(a);
-  return a.type == Type::bf16 ? update_shard_decay<Bf16>(a) : update_shard_decay<Fp32>(a);
 }
 
 void add_rounded_entry(Type type, Slices slices, unsigned char* sum, std::int64_t elements) {
@@ -240,9 +179,13 @@ void widen_entry(Type type, const unsigned char* values, float* widened, std::in
                             : widen_of<Fp32>(values, widened, elements);
 }
 
+#include "optim/update_loops.inl"
+
 }  // namespace
 
-const KernelTable VSR_KERNEL_TABLE = {&sum_leaves_entry, &update_shard_entry, &add_rounded_entry,
-                                      &round_to_entry, &widen_entry};
+const KernelTable VSR_KERNEL_TABLE = {&sum_leaves_entry,   &update_adam_entry, &update_sgd_entry,
+                                      &lamb_moments_entry, &lamb_apply_entry,  &mean_gradient_entry,
+                                      &update_ema_entry,   &add_rounded_entry, &round_to_entry,
+                                      &widen_entry};
 
 }  // namespace vsr::optim::detail

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "optim/arithmetic.hpp"
+#include "optim/update_rules.hpp"
 
 namespace vsr::optim::detail {
 
 enum class Type : std::uint8_t { fp16, bf16, fp32 };
-enum class NormKind : std::uint8_t { one, two, infinity };
+enum class NormKind : std::uint8_t { one, two, infinity, power };
 
 struct Slices {
   const unsigned char* const* begin;
@@ -38,6 +38,7 @@ struct SumArguments {
   double* accumulator;  // may be null
   bool accumulate;
   NormKind norm;
+  double power;  // of NormKind::power
   double* block_norms;
 };
 
@@ -48,17 +49,26 @@ struct UpdateArguments {
   Slices slices;
   const double* sums;  // may be null
   double factor;
-  WeightDecay decay;
-  AdamCoefficients coefficients;
   float* master;
-  float* exp_avg;
-  float* exp_avg_sq;
+  float* moment1;
+  float* moment2;
   Targets targets;
+};
+
+// Sums of squares of one norm block of a parameter.
+struct SquareSums {
+  double master;
+  double direction;
 };
 
 struct KernelTable {
   Counts (*sum_leaves)(const SumArguments&);
-  void (*update_shard)(const UpdateArguments&);
+  void (*update_adam)(const UpdateArguments&, WeightDecay, const AdamCoefficients&);
+  void (*update_sgd)(const UpdateArguments&, const SgdCoefficients&);
+  void (*lamb_moments)(const UpdateArguments&, const LambCoefficients&, SquareSums* blocks);
+  void (*lamb_apply)(const UpdateArguments&, const LambCoefficients&);
+  void (*mean_gradient)(const UpdateArguments&, float* gradient);
+  void (*update_ema)(const float* master, float* ema, std::int64_t elements, float one_minus_decay);
   void (*add_rounded)(Type, Slices, unsigned char* sum, std::int64_t elements);
   void (*round_to)(Type, const float* values, unsigned char* rounded, std::int64_t elements);
   void (*widen)(Type, const unsigned char* values, float* widened, std::int64_t elements);

@@ -25,6 +25,9 @@ constexpr std::int64_t kLanes = 8;
 
 #define VSR_LANES_FUNCTION [[maybe_unused]] static inline __attribute__((always_inline))
 
+// A member's: without `static`.
+#define VSR_MEMBER_FUNCTION inline __attribute__((always_inline))
+
 template <typename V, typename T>
 VSR_LANES_FUNCTION void load(V& vector, const T* from) {
   std::memcpy(&vector, from, sizeof vector);

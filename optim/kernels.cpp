@@ -2,59 +2,19 @@
 // Checks lengths, chooses the instruction set, and hands plain pointers to the compiled loops.
 #include "optim/kernels.hpp"
 
-#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "comm/error.hpp"
-#include "optim/kernel_table.hpp"
+#include "optim/kernel_call.hpp"
 
 namespace vsr::optim {
-namespace {
 
-const detail::KernelTable& table(Isa isa) {
-#if defined(VSR_X86_KERNELS)
-  if (isa == Isa::avx512) return detail::kAvx512Kernels;
-  if (isa == Isa::avx2) return detail::kAvx2Kernels;
-#endif
-  VSR_CHECK(isa == Isa::scalar, "this build holds only the scalar kernels");
-  return detail::kScalarKernels;
-}
-
-detail::Type type_of(Dtype dtype) {
-  return static_cast<detail::Type>(dtype);
-}
-
-// Pointers of a handful of spans without touching the heap: the sweeps run once per parameter.
-template <typename Pointer, typename Span>
-class Pointers {
- public:
-  Pointers(std::span<const Span> spans, std::size_t size_bytes) {
-    const bool is_small = spans.size() <= few_.size();
-    if (!is_small) many_.resize(spans.size());
-    begin_ = is_small ? few_.data() : many_.data();
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-      VSR_CHECK(spans[i].size() == size_bytes,
-                "span " + std::to_string(i) + " has " + std::to_string(spans[i].size()) +
-                    " bytes, expected " + std::to_string(size_bytes));
-      begin_[i] = reinterpret_cast<Pointer>(spans[i].data());
-    }
-  }
-  Pointers(const Pointers&) = delete;
-  Pointers& operator=(const Pointers&) = delete;
-  Pointer const* begin() const noexcept { return begin_; }
-
- private:
-  std::array<Pointer, 16> few_ = {};
-  std::vector<Pointer> many_;
-  Pointer* begin_ = nullptr;
-};
-
-using Sources = Pointers<const unsigned char*, std::span<const std::byte>>;
-using Places = Pointers<unsigned char*, std::span<std::byte>>;
-
-}  // namespace
+using detail::Places;
+using detail::Sources;
+using detail::table;
+using detail::type_of;
 
 std::string_view isa_name(Isa isa) noexcept {
   switch (isa) {
@@ -97,6 +57,7 @@ Census sum_leaves(const SumLeaves& sweep, Isa isa) {
   const Sources slices(sweep.slices, elements * element_bytes(sweep.dtype));
   VSR_CHECK(sweep.accumulator.empty() || sweep.accumulator.size() == elements,
             "the accumulator has another length than the block norms say");
+  VSR_CHECK(sweep.norm != Norm::power || sweep.power > 0.0, "a p-norm needs p above 0");
   VSR_CHECK(!sweep.accumulate || !sweep.accumulator.empty() || elements == 0,
             "accumulate needs an accumulator");
   const detail::Counts counts =
@@ -106,33 +67,9 @@ Census sum_leaves(const SumLeaves& sweep, Isa isa) {
                              sweep.accumulator.empty() ? nullptr : sweep.accumulator.data(),
                              sweep.accumulate,
                              static_cast<detail::NormKind>(sweep.norm),
+                             sweep.power,
                              sweep.block_norms.data()});
   return {counts.inf_count, counts.nan_count, counts.first_element, counts.first_slice};
-}
-
-void update_shard(const UpdateShard& sweep, Isa isa) {
-  const std::size_t elements = sweep.master.size();
-  const Sources slices(sweep.slices, elements * element_bytes(sweep.dtype));
-  const Places targets(sweep.destinations, elements * element_bytes(sweep.dtype));
-  VSR_CHECK(sweep.exp_avg.size() == elements && sweep.exp_avg_sq.size() == elements,
-            "moments and masters have different lengths");
-  VSR_CHECK(sweep.sums.empty() || sweep.sums.size() == elements,
-            "sums and masters have different lengths");
-  VSR_CHECK(0 <= sweep.piece.begin && sweep.piece.begin <= sweep.piece.end &&
-                sweep.piece.end <= static_cast<std::int64_t>(elements),
-            "the piece lies outside the shard");
-  table(isa).update_shard({type_of(sweep.dtype),
-                           sweep.piece.begin,
-                           sweep.piece.end,
-                           {slices.begin(), static_cast<int>(sweep.slices.size())},
-                           sweep.sums.empty() ? nullptr : sweep.sums.data(),
-                           sweep.factor,
-                           sweep.decay,
-                           sweep.coefficients,
-                           sweep.master.data(),
-                           sweep.exp_avg.data(),
-                           sweep.exp_avg_sq.data(),
-                           {targets.begin(), static_cast<int>(sweep.destinations.size())}});
 }
 
 void add_rounded(Dtype dtype, std::span<const std::span<const std::byte>> slices,
@@ -157,10 +94,11 @@ void widen(Dtype dtype, std::span<const std::byte> values, std::span<float> wide
                    widened.data(), static_cast<std::int64_t>(widened.size()));
 }
 
-double fold_blocks(Norm norm, std::span<const double> block_norms) noexcept {
+double fold_blocks(Norm norm, double power, std::span<const double> block_norms) noexcept {
   double total = 0.0;
   for (const double block : block_norms)
     total = norm == Norm::infinity ? (block > total ? block : total) : total + block;
+  if (norm == Norm::power) return std::pow(total, 1.0 / power);
   return norm == Norm::two ? std::sqrt(total) : total;
 }
 

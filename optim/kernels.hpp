@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two sweeps over memory that a step costs on the CPU, and the conversions around them. Each
-// exists for three instruction sets with equal bits; the best one of the machine is used.
+// The first of the two sweeps over memory that a step costs on the CPU, and the conversions around
+// them. Each exists for three instruction sets with equal bits; the best one of the machine is
+// used.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ bool is_supported(Isa isa) noexcept;
 /// @throws ConfigurationError for another value of VSR_FORCE_ISA, or one the machine cannot run
 Isa active_isa();
 
-/// Which norm the blocks are summed for.
-enum class Norm : std::uint8_t { one, two, infinity };
+/// Which norm the blocks are summed for; `power` is the p-norm for any other p.
+enum class Norm : std::uint8_t { one, two, infinity, power };
 
 /// Non-finite values found in gradients.
 struct Census {
@@ -45,7 +46,9 @@ struct SumLeaves {
   /// Add to what the accumulator holds; false: start from +0.0.
   bool accumulate = false;
   Norm norm = Norm::two;
-  /// FP64, one value a block: the sum of squares (of magnitudes, the largest magnitude).
+  double power = 2.0;  ///< p of Norm::power, above 0; its bits depend on the C library's pow
+  /// FP64, one value a block: the sum of squares (of magnitudes, of their p-th powers; the largest
+  /// magnitude).
   std::span<double> block_norms = {};
 };
 
@@ -54,27 +57,6 @@ struct SumLeaves {
 /// fixed tree.
 /// @throws ArgumentError when lengths do not match
 Census sum_leaves(const SumLeaves& sweep, Isa isa);
-
-/// Sweep 2 over a piece of one shard.
-struct UpdateShard {
-  Dtype dtype = Dtype::fp16;
-  comm::Interval piece = {};  ///< elements of the shard; all spans below have the shard's length
-  std::span<const std::span<const std::byte>> slices = {};  ///< added again from +0.0 …
-  std::span<const double> sums = {};                        ///< … unless sums are given here
-  double factor = 1.0;                                      ///< clip factor / (scale × leaves)
-  WeightDecay decay = WeightDecay::none;
-  AdamCoefficients coefficients = {};
-  std::span<float> master = {};
-  std::span<float> exp_avg = {};
-  std::span<float> exp_avg_sq = {};
-  /// Places of the shard in replicas (own and peers'): all get the rounded masters.
-  std::span<const std::span<std::byte>> destinations = {};
-};
-
-/// Unscale and clip in one FP64 factor, round once to FP32, step Adam, round the masters to nearest
-/// even into every destination.
-/// @throws ArgumentError when lengths do not match
-void update_shard(const UpdateShard& sweep, Isa isa);
 
 /// Add the slices in their own type in slice order, rounding at each addition, into `sum`.
 /// @throws ArgumentError when lengths do not match
@@ -88,7 +70,8 @@ void round_to(Dtype dtype, std::span<const float> values, std::span<std::byte> r
 /// @throws ArgumentError when lengths do not match
 void widen(Dtype dtype, std::span<const std::byte> values, std::span<float> widened, Isa isa);
 
-/// Norm of all blocks, folded in the order given: sqrt of the sum, the sum, or the maximum.
-double fold_blocks(Norm norm, std::span<const double> block_norms) noexcept;
+/// Norm of all blocks, folded in the order given: sqrt of the sum, the sum, its p-th root, or the
+/// maximum.
+double fold_blocks(Norm norm, double power, std::span<const double> block_norms) noexcept;
 
 }  // namespace vsr::optim

@@ -84,7 +84,7 @@ void GradientReducer::collect_slices(int sources) {
   }
 }
 
-void GradientReducer::sweep(Norm norm, int round) {
+void GradientReducer::sweep(Norm norm, double power, int round) {
   std::size_t block = 0;
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     const auto blocks = static_cast<std::size_t>(shards_[i].size() / comm::kBlockElements);
@@ -94,6 +94,7 @@ void GradientReducer::sweep(Norm norm, int round) {
                     .accumulator = sums_of_segment_[i],
                     .accumulate = round > 0,
                     .norm = norm,
+                    .power = power,
                     .block_norms = std::span<double>(block_norms_).subspan(block, blocks)},
                    isa_);
     block += blocks;
@@ -115,7 +116,7 @@ void GradientReducer::reduce_round() {
   VSR_CHECK(reduces_each_leaf() && rounds_done_ + 1 < rounds_, "no round is left before the last");
   exchange_->deliver(sources_of(rounds_done_));
   collect_slices(sources_of(rounds_done_));
-  sweep(Norm::two, rounds_done_);
+  sweep(Norm::two, 2.0, rounds_done_);
   exchange_->release();
   ++rounds_done_;
 }
@@ -150,7 +151,7 @@ void GradientReducer::add_in_rank_order() {
   }
 }
 
-void GradientReducer::reduce_last(Norm norm) {
+void GradientReducer::reduce_last(Norm norm, double power) {
   while (reduces_each_leaf() && rounds_done_ + 1 < rounds_) reduce_round();
   if (reduction_ == Reduction::allreduce) {
     all_reduce_segments();
@@ -161,7 +162,7 @@ void GradientReducer::reduce_last(Norm norm) {
     collect_slices(sources);
     if (reduction_ == Reduction::fast) add_in_rank_order();
   }
-  sweep(norm, reduces_each_leaf() ? rounds_done_ : 0);
+  sweep(norm, power, reduces_each_leaf() ? rounds_done_ : 0);
   rounds_done_ = rounds_;
 }
 

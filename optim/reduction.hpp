@@ -60,7 +60,8 @@ class GradientReducer {
   void reduce_round();
   /// Collective. Add the last round (or everything) and take block norms. The gradients stay in
   /// place until release().
-  void reduce_last(Norm norm);
+  /// @param power p of Norm::power
+  void reduce_last(Norm norm, double power);
   /// Collective. Reading is done; afterwards gradients may be written again.
   void release();
 
@@ -80,7 +81,7 @@ class GradientReducer {
   void collect_slices(int sources);
   void all_reduce_segments();
   void add_in_rank_order();
-  void sweep(Norm norm, int round);
+  void sweep(Norm norm, double power, int round);
 
   comm::Communicator& world_;
   comm::PeerBuffer& gradients_;

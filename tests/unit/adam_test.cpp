@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "optim/kernels.hpp"
+#include "optim/update_rules.hpp"
 
 namespace vsr::optim {
 namespace {
@@ -16,7 +16,7 @@ struct Element {
   double beta1_power = 1.0, beta2_power = 1.0;
 };
 
-void step(Element& e, float gradient, const AdamOptions& options) {
+void step(Element& e, float gradient, const AdamRule& options) {
   e.beta1_power *= options.beta1;
   e.beta2_power *= options.beta2;
   const AdamCoefficients c = adam_coefficients(options, e.beta1_power, e.beta2_power);
@@ -35,7 +35,7 @@ void step(Element& e, float gradient, const AdamOptions& options) {
 
 TEST(Adam, ASkippedStepDoesNotCount) {
   Element e;
-  const AdamOptions options = {.lr = 0.1};
+  const AdamRule options = {.lr = 0.1};
   step(e, 1.0F, options);
   step(e, 1.0F, options);  // the overflow between them calls nothing
   EXPECT_NEAR(e.master, -0.199999998F, 1e-7);
@@ -58,7 +58,7 @@ TEST(Adam, FirstStepOfTheReference) {
 }
 
 // FP64 throughout, pow instead of running products.
-double reference(double master, const std::vector<double>& gradients, const AdamOptions& o) {
+double reference(double master, const std::vector<double>& gradients, const AdamRule& o) {
   double m = 0.0, v = 0.0;
   for (std::size_t t = 1; t <= gradients.size(); ++t) {
     double g = gradients[t - 1];
@@ -78,7 +78,7 @@ double reference(double master, const std::vector<double>& gradients, const Adam
 TEST(Adam, FollowsTheFp64Reference) {
   for (const bool decoupled : {false, true}) {
     for (const double decay : {0.0, 0.05}) {
-      const AdamOptions options = {
+      const AdamRule options = {
           .lr = 1e-3, .beta2 = 0.99, .weight_decay = decay, .decoupled = decoupled};
       for (int k = 0; k < 50; ++k) {
         Element e;
@@ -99,7 +99,7 @@ TEST(Adam, FollowsTheFp64Reference) {
 // LibTorch may fuse multiply and add, so a few units in the last place are allowed, no more.
 template <typename Optimizer, typename Options>
 void compare_with_libtorch(bool decoupled, double decay) {
-  const AdamOptions options = {
+  const AdamRule options = {
       .lr = 2e-3, .beta2 = 0.99, .weight_decay = decay, .decoupled = decoupled};
   torch::manual_seed(3);
   torch::Tensor parameter = torch::randn({1024}).set_requires_grad(true);

@@ -14,49 +14,18 @@
 
 #include "comm/error.hpp"
 #include "optim/hash.hpp"
+#include "tests/support/gradient_bytes.hpp"
 
 namespace vsr::optim {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-using Slices = std::vector<std::span<const std::byte>>;
-constexpr std::array kTypes = {Dtype::fp16, Dtype::bf16, Dtype::fp32};
-
-std::vector<Isa> isas() {
-  std::vector<Isa> supported;
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
-    if (is_supported(isa)) supported.push_back(isa);
-  return supported;
-}
-
-float value_at(Dtype dtype, std::span<const std::byte> bytes, std::size_t i) {
-  std::uint16_t half = 0;
-  float single = 0;
-  if (dtype == Dtype::fp32) {
-    std::memcpy(&single, bytes.data() + 4 * i, 4);
-    return single;
-  }
-  std::memcpy(&half, bytes.data() + 2 * i, 2);
-  return dtype == Dtype::fp16 ? fp16_to_float(half) : bf16_to_float(half);
-}
-
-void put(Dtype dtype, std::span<std::byte> bytes, std::size_t i, float value) {
-  const std::uint16_t half = dtype == Dtype::fp16 ? float_to_fp16(value) : float_to_bf16(value);
-  if (dtype == Dtype::fp32)
-    std::memcpy(bytes.data() + 4 * i, &value, 4);
-  else
-    std::memcpy(bytes.data() + 2 * i, &half, 2);
-}
-
-// Values over many magnitudes, as gradients are.
-Bytes gradients(Dtype dtype, std::size_t elements, unsigned seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> exponent(-20.0F, 12.0F);
-  Bytes bytes(elements * element_bytes(dtype));
-  for (std::size_t i = 0; i < elements; ++i)
-    put(dtype, bytes, i, ((random() & 1U) != 0 ? 1.0F : -1.0F) * std::exp2(exponent(random)));
-  return bytes;
-}
+using test::Bytes;
+using test::gradients;
+using test::isas;
+using test::kTypes;
+using test::put;
+using test::Slices;
+using test::value_at;
 
 double block_norm(Norm norm, std::span<const double> sums) {
   std::array<double, 8> lane = {};
@@ -140,6 +109,32 @@ TEST(Kernels, SumsAndNormsEqualThePlainLoop) {
   }
 }
 
+TEST(Kernels, APNormIsTheRootOfTheSumOfPowers) {
+  constexpr std::size_t kElements = 2 * 1024;
+  for (const Dtype dtype : kTypes) {
+    const Bytes leaf = gradients(dtype, kElements, 21);
+    const Slices slices = {leaf};
+    for (const double power : {0.5, 3.0}) {
+      std::vector<double> first;
+      for (const Isa isa : isas()) {
+        std::vector<double> norms(2);
+        sum_leaves({.dtype = dtype,
+                    .slices = slices,
+                    .norm = Norm::power,
+                    .power = power,
+                    .block_norms = norms},
+                   isa);
+        double sum = 0.0;
+        for (std::size_t i = 0; i < kElements; ++i)
+          sum += std::pow(std::fabs(static_cast<double>(value_at(dtype, leaf, i))), power);
+        EXPECT_NEAR(fold_blocks(Norm::power, power, norms) / std::pow(sum, 1 / power), 1.0, 1e-12);
+        if (first.empty()) first = norms;
+        EXPECT_EQ(norms, first) << isa_name(isa);
+      }
+    }
+  }
+}
+
 TEST(Kernels, RoundsOfLeavesGiveTheSumOfAllOfThem) {
   const Bytes first = gradients(Dtype::fp32, 1024, 1);
   const Bytes second = gradients(Dtype::fp32, 1024, 2);
@@ -198,92 +193,7 @@ TEST(Kernels, LargestFiniteGradientsAreNoOverflow) {
       EXPECT_EQ(census.inf_count + census.nan_count, 0);
       // 128 additions a lane, each off by at most half a unit in the last place.
       const double expected = std::sqrt(1024.0 * 49.0) * largest;
-      EXPECT_NEAR(fold_blocks(Norm::two, norms), expected, expected * 64 * 0x1p-52);
-    }
-  }
-}
-
-struct State {
-  std::vector<float> master, exp_avg, exp_avg_sq;
-  friend bool operator==(const State&, const State&) = default;
-};
-
-State initial_state(std::size_t elements) {
-  State state;
-  for (std::size_t i = 0; i < elements; ++i) {
-    const auto x = static_cast<float>(i % 1000);
-    state.master.push_back(x / 512.0F - 1.0F);
-    state.exp_avg.push_back(1e-3F * (x - 300.0F));
-    state.exp_avg_sq.push_back(1e-6F * x * x);
-  }
-  return state;
-}
-
-// The same step, one element after the other.
-template <WeightDecay kDecay>
-void plain_update(const UpdateShard& sweep, State& state, Bytes& replica) {
-  for (auto i = static_cast<std::size_t>(sweep.piece.begin);
-       i < static_cast<std::size_t>(sweep.piece.end); ++i) {
-    double sum = 0.0;
-    for (const auto& slice : sweep.slices) sum += value_at(sweep.dtype, slice, i);
-    adam_step<kDecay, ScalarMath>(state.master[i], state.exp_avg[i], state.exp_avg_sq[i],
-                                  unscaled(sum, sweep.factor), sweep.coefficients);
-    put(sweep.dtype, replica, i, state.master[i]);
-  }
-}
-
-void plain_update(const UpdateShard& sweep, State& state, Bytes& replica) {
-  if (sweep.decay == WeightDecay::none)
-    plain_update<WeightDecay::none>(sweep, state, replica);
-  else if (sweep.decay == WeightDecay::into_gradient)
-    plain_update<WeightDecay::into_gradient>(sweep, state, replica);
-  else
-    plain_update<WeightDecay::decoupled>(sweep, state, replica);
-}
-
-TEST(Kernels, UpdateEqualsThePlainLoopInsideThePieceAndLeavesTheRest) {
-  constexpr std::size_t kElements = 2048;
-  for (const Dtype dtype : kTypes) {
-    for (const WeightDecay decay :
-         {WeightDecay::none, WeightDecay::into_gradient, WeightDecay::decoupled}) {
-      for (std::size_t count = 1; count <= 5; ++count) {
-        std::vector<Bytes> leaves;
-        for (std::size_t i = 0; i < count; ++i)
-          leaves.push_back(gradients(dtype, kElements, static_cast<unsigned>(i)));
-        const Slices slices(leaves.begin(), leaves.end());
-        const AdamOptions options = {.weight_decay = 0.01,
-                                     .decoupled = decay == WeightDecay::decoupled};
-        UpdateShard sweep = {.dtype = dtype,
-                             .piece = {64, 1999},
-                             .slices = slices,
-                             .factor = 0.37 / (1024.0 * 3.0),
-                             .decay = decay,
-                             .coefficients = adam_coefficients(options, 0.9 * 0.9, 0.999 * 0.999)};
-        State expected = initial_state(kElements);
-        Bytes replica(kElements * element_bytes(dtype), std::byte{0x5a});
-        const Bytes untouched = replica;
-        plain_update(sweep, expected, replica);
-        std::vector<double> sums(kElements, 0.0);
-        for (const Bytes& leaf : leaves)
-          for (std::size_t i = 0; i < kElements; ++i) sums[i] += value_at(dtype, leaf, i);
-        for (const Isa isa : isas()) {
-          for (const bool from_sums : {false, true}) {
-            State state = initial_state(kElements);
-            Bytes mine = untouched;
-            Bytes peer = untouched;
-            const std::vector<std::span<std::byte>> destinations = {mine, peer};
-            sweep.sums = from_sums ? std::span<const double>(sums) : std::span<const double>();
-            sweep.master = state.master;
-            sweep.exp_avg = state.exp_avg;
-            sweep.exp_avg_sq = state.exp_avg_sq;
-            sweep.destinations = destinations;
-            update_shard(sweep, isa);
-            ASSERT_TRUE(state == expected) << isa_name(isa) << ' ' << dtype_name(dtype);
-            ASSERT_EQ(mine, replica);
-            ASSERT_EQ(peer, replica);
-          }
-        }
-      }
+      EXPECT_NEAR(fold_blocks(Norm::two, 2.0, norms), expected, expected * 64 * 0x1p-52);
     }
   }
 }
@@ -309,10 +219,10 @@ TEST(Kernels, RoundedSumsRoundAtEachAddition) {
 
 TEST(Kernels, FoldsBlocksInOrder) {
   const std::vector<double> blocks = {9.0, 16.0, 0.0};
-  EXPECT_EQ(fold_blocks(Norm::two, blocks), 5.0);
-  EXPECT_EQ(fold_blocks(Norm::one, blocks), 25.0);
-  EXPECT_EQ(fold_blocks(Norm::infinity, blocks), 16.0);
-  EXPECT_EQ(fold_blocks(Norm::two, {}), 0.0);
+  EXPECT_EQ(fold_blocks(Norm::two, 2.0, blocks), 5.0);
+  EXPECT_EQ(fold_blocks(Norm::one, 2.0, blocks), 25.0);
+  EXPECT_EQ(fold_blocks(Norm::infinity, 2.0, blocks), 16.0);
+  EXPECT_EQ(fold_blocks(Norm::two, 2.0, {}), 0.0);
 }
 
 TEST(Kernels, LengthsThatDoNotMatchAreRefused) {
@@ -322,13 +232,6 @@ TEST(Kernels, LengthsThatDoNotMatchAreRefused) {
   EXPECT_THROW(sum_leaves({.slices = slices, .block_norms = norms}, Isa::scalar), ArgumentError);
   std::vector<float> values(8);
   EXPECT_THROW(round_to(Dtype::fp16, values, leaf, Isa::scalar), ArgumentError);
-  EXPECT_THROW(update_shard({.piece = {0, 9},
-                             .slices = {},
-                             .master = values,
-                             .exp_avg = values,
-                             .exp_avg_sq = values},
-                            Isa::scalar),
-               ArgumentError);
   EXPECT_THROW(add_rounded(Dtype::fp16, {}, leaf, Isa::scalar), ArgumentError);
 }
 
