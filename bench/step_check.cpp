@@ -73,12 +73,14 @@ struct Distance {
 Distance distance_of(optim::Fp16Optimizer& optimizer, const torch::Tensor& replica,
                      const torch::Tensor& start, const torch::Tensor& expected) {
   Distance distance;
-  for (const optim::ShardPiece& piece : optimizer.shard().pieces) {
+  const optim::ShardView view = optimizer.shard();
+  const std::size_t masters = view.index_of("master");
+  for (const optim::ShardPiece& piece : view.pieces) {
     const auto slice = [&](const torch::Tensor& all) {
       return all.slice(0, piece.logical.begin, piece.logical.end);
     };
     const torch::Tensor master =
-        torch::from_blob(piece.master.data(), {piece.logical.size()}, torch::kFloat);
+        torch::from_blob(piece.values[masters].data(), {piece.logical.size()}, torch::kFloat);
     distance.wrong += (master.to(torch::kDouble) - slice(expected)).square().sum().item<double>();
     distance.moved += (slice(expected) - slice(start)).square().sum().item<double>();
     if (!torch::equal(master.to(torch::kHalf), slice(replica)))

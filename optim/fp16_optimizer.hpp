@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer a user holds: scaled backward into flat gradients, reduction to the owners of FP32
-// shards, agreement, Adam on the shard, and publication of the rounded masters to every replica.
+// shards, agreement, a step on the shard, and publication of the rounded masters to every replica.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "optim/adam_shard.hpp"
 #include "optim/flat_layout.hpp"
 #include "optim/loss_scaler.hpp"
+#include "optim/master_shard.hpp"
 #include "optim/module_tensors.hpp"
 #include "optim/reduction.hpp"
 
@@ -32,6 +34,8 @@ struct Fp16OptimizerOptions {
   std::vector<NamedBuffer> buffers = {};
   /// Compare a hash of all replicas every so many steps inside agree; 0: never.
   std::int64_t replica_check_steps = 0;
+  /// Decay of the moving average of the masters, in (0, 1); 0: no average is kept.
+  double ema_decay = 0.0;
 };
 
 /// What a step did; equal on all ranks, apart from the times.
@@ -51,6 +55,7 @@ struct StepReport {
   std::uint64_t requests = 0;       ///< bits given to request(), OR-ed over ranks
   std::int64_t applied_steps = 0;   ///< after this step
   std::int64_t skipped_steps = 0;
+  int closure_calls = 0;   ///< of step(closure); 0 for step()
   double reduce_ms = 0.0;  ///< this rank's time, all rounds; includes waiting for others
   double agree_ms = 0.0;
   double update_ms = 0.0;
@@ -67,12 +72,14 @@ struct OptimizerState {
   friend bool operator==(const OptimizerState&, const OptimizerState&) = default;
 };
 
-/// This rank's FP32 state in ascending logical order; frozen parameters are part of it.
-/// Valid as long as the optimizer.
-struct ShardView {
-  std::vector<ShardPiece> pieces;
-  /// The logical intervals of the pieces.
-  std::vector<comm::Interval> intervals() const;
+/// A snapshot of everything an optimizer knows, as plain values: later steps do not change it.
+struct StateDict {
+  OptimizerState state;                               ///< equal on all ranks
+  std::vector<std::map<std::string, double>> groups;  ///< numbers of each param group, by name
+  std::vector<std::string> parameters;                ///< names, in the order of the layout
+  std::vector<comm::Interval> intervals;  ///< of the logical index: what this rank holds
+  /// "master", the moments of the rule, "ema": FP32 values of the intervals, one after the other.
+  std::map<std::string, std::vector<float>> arrays;
 };
 
 /// Mixed-precision training of a module's parameters on many ranks.
@@ -80,15 +87,20 @@ struct ShardView {
 /// One step: `zero_grad`, then for each leaf of this rank (leaf l belongs to rank l mod world, in
 /// ascending order) a forward pass and `backward`, then `clip_fp32_grads` if wanted, then `step`.
 /// Everything but the plain getters is collective: all ranks, same order.
+///
+/// Parameters may be frozen and thawed between steps (`requires_grad_`, alike on all ranks): a
+/// frozen one keeps its master, moments and step count. Any layout of a parameter in memory is
+/// taken; afterwards it is contiguous.
 class Fp16Optimizer {
  public:
-  /// Collective. Rank 0's parameters and buffers go to all ranks, and the parameters become views
-  /// into one flat replica. The views keep their memory alive beyond this object.
-  /// @param inner torch::optim::Adam or AdamW, whose param groups give lr, betas, eps and
-  ///        weight_decay; they are read anew at each step
+  /// Collective. Rank 0's parameters, buffers and optimizer state go to all ranks, and the
+  /// parameters become views into one flat replica. The views keep their memory alive beyond this
+  /// object.
+  /// @param inner torch::optim::Adam, AdamW, SGD, RMSprop or Adagrad, or Lamb; the options of its
+  ///        param groups are read anew at each step, and state it holds is taken over
   /// @param world outlives this object
-  /// @throws ConfigurationError for another optimizer or amsgrad, for a type that has no segment,
-  ///         and when ranks disagree about parameters or options
+  /// @throws ConfigurationError for another optimizer, for a type that has no segment, for options
+  ///         that cannot work, and when ranks disagree about parameters or options
   Fp16Optimizer(std::unique_ptr<torch::optim::Optimizer> inner, comm::Communicator& world,
                 Fp16OptimizerOptions options);
   ~Fp16Optimizer();
@@ -96,26 +108,53 @@ class Fp16Optimizer {
   Fp16Optimizer& operator=(const Fp16Optimizer&) = delete;
 
   /// Start a step: gradients are zero, the loss scale is fixed, buffers are remembered. Local.
+  /// @throws ConfigurationError for a thawed parameter that is in no param group
   void zero_grad();
-  /// Back-propagate one leaf's mean loss, scaled. With more than one leaf per rank it also reduces
-  /// the leaf, so ranks meet here. Afterwards the module's buffers are those of the step again.
+  /// Back-propagate a mean loss of a leaf, scaled. Gradients of several calls add up in the
+  /// replica's type; the last one of a leaf ends it. With more than one leaf per rank that also
+  /// reduces the leaf, so ranks meet there. Afterwards the module's buffers are those of the step
+  /// again.
   /// @param loss one element, finite or not
+  /// @param update_fp32_grads false: more losses of this leaf follow, or update_fp32_grads()
   /// @throws ArgumentError when this rank has no leaf left in this step
-  void backward(const torch::Tensor& loss);
+  void backward(const torch::Tensor& loss, bool update_fp32_grads = true);
+  /// End the leaf that backward(loss, false) left open.
+  /// @throws ArgumentError when no leaf is open
+  void update_fp32_grads();
   /// Ask this step to scale the mean gradient so that its norm is at most `max_norm`: the factor is
-  /// min(1, max_norm / (norm + 1e-6)).
-  /// @param norm_type 1, 2 or infinity
+  /// min(1, max_norm / (norm + 1e-6)), as in torch::nn::utils::clip_grad_norm_. At most once a
+  /// step.
+  /// @param norm_type p of the p-norm, above 0; infinity: the largest magnitude. For 1, 2 and
+  ///        infinity the bits do not depend on the machine.
   /// @returns the norm before clipping, or -1 on overflow; equal on all ranks
+  /// @throws ArgumentError on all ranks when a p-norm of finite gradients does not fit FP64
   double clip_fp32_grads(double max_norm, double norm_type = 2.0);
+  /// The gradients that the step will apply: mean over the leaves, unscaled, clipped, FP32, whole,
+  /// in the order of layout().parameters(); undefined where no leaf used the parameter. Comes after
+  /// clip_fp32_grads, if that is wanted, and before step. On overflow the values are as they came.
+  std::vector<torch::Tensor> inspect_fp32_grad_data();
   /// Finish the step. A rank without a leaf calls it too.
   /// @throws DivergedError on all ranks: stuck at the smallest loss scale, or replicas differ
-  /// @throws ArgumentError on all ranks when one of them did not call backward for each of its
-  /// leaves
+  /// @throws ArgumentError on all ranks when one of them did not end each of its leaves
   StepReport step();
+  /// Run `closure`, which does the forward passes and backward() of this rank's leaves and may
+  /// clip, inside a step of its own; after an overflow with a dynamic scale again, at most
+  /// `max_retries` times. What it returns is not used.
+  /// @throws DivergedError as step()
+  StepReport step(const std::function<torch::Tensor()>& closure, int max_retries = 20);
+
+  /// Collective. Add a param group behind the others: new parameters, or frozen ones that were in
+  /// none. Values and state of the old ones are kept bit for bit; between steps only. Masters of
+  /// new ones are made from their values on rank 0.
+  /// @param names of the new parameters; empty: param_N, counted on
+  /// @throws ConfigurationError when a parameter is in a group already, or the names do not fit
+  void add_param_group(const torch::optim::OptimizerParamGroup& group,
+                       const std::vector<std::string>& names = {});
 
   float loss_scale() const noexcept;
   /// The same value on all ranks; takes effect at the next zero_grad.
   void set_loss_scale(float scale);
+  /// Rate of the first param group.
   double lr() const;
   /// Sets the rate of all param groups of the inner optimizer.
   void set_lr(double lr);
@@ -135,13 +174,26 @@ class Fp16Optimizer {
   /// Local; the same state on all ranks.
   /// @throws ArgumentError when the number of parameters differs
   void load_state(const OptimizerState& state);
+  /// Local.
   ShardView shard();
+  /// Local. A copy of all state; buffers are the module's.
+  StateDict state_dict() const;
+  /// Collective. Take all of a snapshot of the same parameters on the same number of ranks, and
+  /// publish its masters.
+  /// @throws ArgumentError when parameters, arrays, intervals or param groups differ, before
+  ///         anything changed
+  void load_state_dict(const StateDict& dict);
   /// Collective. Round all masters into all replicas; call it after loading through shard().
   void publish_masters();
+  /// Collective. Round the moving averages into all replicas, to validate or export with them; no
+  /// step before publish_masters().
+  /// @throws ArgumentError when no average is kept
+  void publish_ema();
   /// Collective. XXH3-128 of the masters of all trainable parameters by name, 32 hex digits.
   std::string masters_hash();
   /// Local. XXH3-64 of this rank's replica.
   std::uint64_t replica_hash() const;
+  /// Valid until add_param_group.
   const FlatLayout& layout() const noexcept;
   /// Why ranks of this node exchange messages instead of sharing memory; empty where they share.
   /// Local.

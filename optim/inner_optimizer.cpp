@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/inner_optimizer.hpp"
 
-#include <string>
 #include <unordered_map>
 
 #include "comm/error.hpp"
@@ -9,18 +8,8 @@
 namespace vsr::optim {
 namespace {
 
-template <typename Options>
-AdamOptions read(const torch::optim::OptimizerOptions& base, bool decoupled) {
-  const auto& options = static_cast<const Options&>(base);
-  if (options.amsgrad())
-    throw ConfigurationError("amsgrad is not supported in this version; use Adam or AdamW without");
-  return {options.lr(),  std::get<0>(options.betas()), std::get<1>(options.betas()),
-          options.eps(), options.weight_decay(),       decoupled};
-}
-
-AdamOptions read_group(const torch::optim::OptimizerParamGroup& group, bool decoupled) {
-  return decoupled ? read<torch::optim::AdamWOptions>(group.options(), true)
-                   : read<torch::optim::AdamOptions>(group.options(), false);
+const void* identity(const torch::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl();
 }
 
 }  // namespace
@@ -28,12 +17,7 @@ AdamOptions read_group(const torch::optim::OptimizerParamGroup& group, bool deco
 InnerOptimizer::InnerOptimizer(std::unique_ptr<torch::optim::Optimizer> inner)
     : inner_(std::move(inner)) {
   VSR_CHECK(inner_ != nullptr, "there is no inner optimizer");
-  decoupled_ = dynamic_cast<torch::optim::AdamW*>(inner_.get()) != nullptr;
-  if (!decoupled_ && dynamic_cast<torch::optim::Adam*>(inner_.get()) == nullptr)
-    throw ConfigurationError(
-        "the inner optimizer has an unsupported type; this version steps torch::optim::Adam and "
-        "torch::optim::AdamW");
-  for (const auto& group : inner_->param_groups()) read_group(group, decoupled_);
+  rule_ = make_update_rule(*inner_);
 }
 
 std::vector<NamedParameter> InnerOptimizer::parameters() const {
@@ -48,13 +32,12 @@ void InnerOptimizer::bind(std::span<const NamedParameter> parameters) {
   std::unordered_map<const void*, std::ptrdiff_t> group_of;
   std::ptrdiff_t index = 0;
   for (const auto& group : inner_->param_groups()) {
-    for (const torch::Tensor& tensor : group.params())
-      group_of.emplace(tensor.unsafeGetTensorImpl(), index);
+    for (const torch::Tensor& tensor : group.params()) group_of.emplace(identity(tensor), index);
     ++index;
   }
   groups_.clear();
   for (const NamedParameter& parameter : parameters) {
-    const auto found = group_of.find(parameter.replica.unsafeGetTensorImpl());
+    const auto found = group_of.find(identity(parameter.replica));
     if (found == group_of.end() && parameter.replica.requires_grad())
       throw ConfigurationError("parameter " + parameter.name +
                                " is trainable but in no param group of the inner optimizer; add it "
@@ -67,22 +50,62 @@ void InnerOptimizer::bind(std::span<const NamedParameter> parameters) {
                              " parameters that are not among the named ones; name all of them");
 }
 
-std::vector<AdamOptions> InnerOptimizer::options() const {
-  std::vector<AdamOptions> of_group;
-  for (const auto& group : inner_->param_groups())
-    of_group.push_back(read_group(group, decoupled_));
-  std::vector<AdamOptions> options;
-  for (const std::ptrdiff_t group : groups_)
-    options.push_back(group < 0 ? AdamOptions() : of_group[static_cast<std::size_t>(group)]);
-  return options;
+void InnerOptimizer::require_groups(std::span<const NamedParameter> parameters) const {
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (groups_[i] < 0 && parameters[i].replica.requires_grad())
+      throw ConfigurationError("parameter " + parameters[i].name +
+                               " was thawed but is in no param group; give it to add_param_group");
+}
+
+void InnerOptimizer::add_group(const torch::optim::OptimizerParamGroup& group,
+                               std::span<const NamedParameter> parameters) {
+  std::unordered_map<const void*, std::size_t> index_of;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    index_of.emplace(identity(parameters[i].replica), i);
+  std::vector<std::ptrdiff_t> groups = groups_;
+  groups.resize(parameters.size(), -1);
+  for (const torch::Tensor& tensor : group.params()) {
+    const auto found = index_of.find(identity(tensor));
+    VSR_CHECK(found != index_of.end(), "a parameter of the new group is not among all parameters");
+    if (groups[found->second] >= 0)
+      throw ConfigurationError("parameter " + parameters[found->second].name +
+                               " is in a param group already");
+    groups[found->second] = static_cast<std::ptrdiff_t>(inner_->param_groups().size());
+  }
+  inner_->add_param_group(group);
+  groups_ = std::move(groups);
+}
+
+std::optional<ParameterState> InnerOptimizer::state_of(std::size_t parameter,
+                                                       const torch::Tensor& replica) {
+  const auto found = inner_->state().find(replica.unsafeGetTensorImpl());
+  if (found == inner_->state().end() || groups_[parameter] < 0) return std::nullopt;
+  return rule_->read_state(*found->second, static_cast<std::size_t>(groups_[parameter]));
 }
 
 double InnerOptimizer::lr() const {
-  return read_group(inner_->param_groups().front(), decoupled_).lr;
+  return inner_->param_groups().front().options().get_lr();
 }
 
 void InnerOptimizer::set_lr(double lr) {
   for (auto& group : inner_->param_groups()) group.options().set_lr(lr);
+}
+
+std::vector<std::map<std::string, double>> InnerOptimizer::options() const {
+  std::vector<std::map<std::string, double>> groups;
+  for (const auto& group : inner_->param_groups()) groups.push_back(read_options(group.options()));
+  return groups;
+}
+
+void InnerOptimizer::set_options(std::span<const std::map<std::string, double>> groups) {
+  VSR_CHECK(groups.size() == inner_->param_groups().size(),
+            "the state has " + std::to_string(groups.size()) +
+                " param groups, this optimizer has " +
+                std::to_string(inner_->param_groups().size()));
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    write_options(*inner_->param_groups()[i].options().clone(), groups[i]);
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    write_options(inner_->param_groups()[i].options(), groups[i]);
 }
 
 }  // namespace vsr::optim

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "comm/error.hpp"
+#include "optim/agreement.hpp"
 
 namespace vsr::optim {
 namespace {
@@ -82,8 +83,10 @@ FlatBuffers::FlatBuffers(comm::Communicator& world, const FlatLayout& layout,
     : layout_(layout),
       replica_(std::make_shared<comm::PeerBuffer>(world, layout.total_bytes())),
       gradients_(std::make_shared<comm::PeerBuffer>(world, layout.total_bytes())),
-      used_(std::make_shared<std::vector<std::uint8_t>>(parameters.size())) {
+      flags_(std::make_shared<std::vector<std::uint8_t>>(parameters.size())),
+      accumulators_(parameters.size()) {
   for (const NamedParameter& parameter : parameters) parameters_.push_back(parameter.replica);
+  gradient_views_.resize(parameters_.size());
 }
 
 std::span<std::byte> FlatBuffers::replica_of(std::size_t parameter) const {
@@ -93,21 +96,36 @@ std::span<std::byte> FlatBuffers::replica_of(std::size_t parameter) const {
 void FlatBuffers::attach() {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    torch::Tensor& parameter = parameters_[i];
-    parameter.set_data(view_into(replica_, replica_of(i), parameter));
-    gradient_views_.emplace_back();
-    if (!parameter.requires_grad()) continue;
-    gradient_views_.back() = view_into(gradients_, bytes_of(layout_, *gradients_, i), parameter);
-    parameter.mutable_grad() = gradient_views_.back();
-    auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
-    accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-        [used = used_, i](const torch::autograd::variable_list& outputs,
-                          const torch::autograd::variable_list& inputs) {
-          if (!inputs.empty() && inputs.front().defined()) (*used)[i] = 1;
-          return outputs;
-        }));
-    accumulators_.push_back(std::move(accumulator));
+    parameters_[i].set_data(view_into(replica_, replica_of(i), parameters_[i]));
+    parameters_[i].mutable_grad().reset();
+    if (parameters_[i].requires_grad()) thaw(i);
   }
+}
+
+void FlatBuffers::thaw(std::size_t i) {
+  torch::Tensor& parameter = parameters_[i];
+  gradient_views_[i] = view_into(gradients_, bytes_of(layout_, *gradients_, i), parameter);
+  parameter.mutable_grad() = gradient_views_[i];
+  accumulators_[i] = torch::autograd::impl::grad_accumulator(parameter);
+  accumulators_[i]->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [flags = flags_, i](const torch::autograd::variable_list& outputs,
+                          const torch::autograd::variable_list& inputs) {
+        if (!inputs.empty() && inputs.front().defined()) (*flags)[i] |= ParameterFlags::kUsed;
+        return outputs;
+      }));
+}
+
+void FlatBuffers::freeze(std::size_t i) {
+  gradient_views_[i].reset();
+  parameters_[i].mutable_grad().reset();
+  accumulators_[i].reset();
+}
+
+std::vector<std::uint8_t> FlatBuffers::trainable() const {
+  std::vector<std::uint8_t> trainable;
+  for (const torch::Tensor& parameter : parameters_)
+    trainable.push_back(parameter.requires_grad() ? 1 : 0);
+  return trainable;
 }
 
 void FlatBuffers::clear_gradients() {
@@ -117,10 +135,14 @@ void FlatBuffers::clear_gradients() {
 
 void FlatBuffers::zero_gradients() {
   clear_gradients();
-  std::fill(used_->begin(), used_->end(), std::uint8_t{0});
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (gradient_views_[i].defined() && !parameters_[i].grad().is_same(gradient_views_[i]))
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool is_trainable = parameters_[i].requires_grad();
+    (*flags_)[i] = is_trainable ? ParameterFlags::kTrainable : 0;
+    if (is_trainable && !gradient_views_[i].defined()) thaw(i);
+    if (!is_trainable && gradient_views_[i].defined()) freeze(i);
+    if (is_trainable && !parameters_[i].grad().is_same(gradient_views_[i]))
       parameters_[i].mutable_grad() = gradient_views_[i];
+  }
 }
 
 void FlatBuffers::adopt_gradients(bool is_first) {
@@ -129,7 +151,7 @@ void FlatBuffers::adopt_gradients(bool is_first) {
     const torch::Tensor& view = gradient_views_[i];
     const torch::Tensor gradient = view.defined() ? parameters_[i].grad() : view;
     if (!view.defined() || gradient.is_same(view)) continue;
-    if (gradient.defined() && (*used_)[i] != 0) {
+    if (gradient.defined() && ((*flags_)[i] & ParameterFlags::kUsed) != 0) {
       VSR_CHECK(is_first, "the gradient of " + layout_.parameters()[i].name +
                               " was replaced between two leaves; use our zero_grad only");
       if (gradient.numel() > 0 && gradient.data_ptr() != view.data_ptr()) view.copy_(gradient);

@@ -50,7 +50,8 @@ class FlatBuffers {
   std::span<std::byte> replica_of(std::size_t parameter) const;
   /// Turn parameters and gradients into views. Views share ownership of the memory.
   void attach();
-  /// Gradients and used flags are zero, and gradients are our views again.
+  /// Gradients and used flags are zero, gradients are our views again, and parameters that were
+  /// frozen or thawed since lose or get theirs.
   void zero_gradients();
   /// A gradient that autograd put elsewhere is brought into its view.
   /// @param is_first no gradient was added since zero_gradients
@@ -58,16 +59,22 @@ class FlatBuffers {
   void adopt_gradients(bool is_first);
   /// Zero the gradients only: what a leaf leaves behind once it is reduced.
   void clear_gradients();
-  /// One flag a parameter: it got a gradient since zero_gradients.
-  std::span<const std::uint8_t> used() const noexcept { return *used_; }
+  /// ParameterFlags of each parameter: whether it got a gradient since zero_gradients, and whether
+  /// it was trainable then.
+  std::span<const std::uint8_t> flags() const noexcept { return *flags_; }
+  /// Whether each parameter requires a gradient now.
+  std::vector<std::uint8_t> trainable() const;
 
  private:
+  void thaw(std::size_t parameter);
+  void freeze(std::size_t parameter);
+
   const FlatLayout& layout_;
   std::vector<torch::Tensor> parameters_;
-  std::vector<torch::Tensor> gradient_views_;
+  std::vector<torch::Tensor> gradient_views_;  // undefined where frozen
   std::shared_ptr<comm::PeerBuffer> replica_;
   std::shared_ptr<comm::PeerBuffer> gradients_;
-  std::shared_ptr<std::vector<std::uint8_t>> used_;
+  std::shared_ptr<std::vector<std::uint8_t>> flags_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // hold the hooks
 };
 

@@ -40,29 +40,23 @@ std::string dtype_name(const torch::Tensor& tensor) {
 ShardData copy_shard(const optim::ShardView& view) {
   ShardData shard;
   shard.intervals = view.intervals();
-  const auto copy = [&](const char* name, std::span<float> optim::ShardPiece::*values) {
-    std::vector<float>& out = shard.arrays[name];
+  for (std::size_t array = 0; array < view.arrays.size(); ++array) {
+    std::vector<float>& out = shard.arrays[view.arrays[array]];
     for (const optim::ShardPiece& piece : view.pieces)
-      out.insert(out.end(), (piece.*values).begin(), (piece.*values).end());
-  };
-  copy("master", &optim::ShardPiece::master);
-  copy("exp_avg", &optim::ShardPiece::exp_avg);
-  copy("exp_avg_sq", &optim::ShardPiece::exp_avg_sq);
+      out.insert(out.end(), piece.values[array].begin(), piece.values[array].end());
+  }
   return shard;
 }
 
 void fill_shard(const ShardData& shard, const optim::ShardView& view) {
-  const auto fill = [&](const char* name, std::span<float> optim::ShardPiece::*values) {
-    auto next = shard.arrays.at(name).begin();
+  for (std::size_t array = 0; array < view.arrays.size(); ++array) {
+    auto next = shard.arrays.at(view.arrays[array]).begin();
     for (const optim::ShardPiece& piece : view.pieces) {
-      const std::span<float> target = piece.*values;
+      const std::span<float> target = piece.values[array];
       std::copy_n(next, target.size(), target.begin());
       next += static_cast<std::ptrdiff_t>(target.size());
     }
-  };
-  fill("master", &optim::ShardPiece::master);
-  fill("exp_avg", &optim::ShardPiece::exp_avg);
-  fill("exp_avg_sq", &optim::ShardPiece::exp_avg_sq);
+  }
 }
 
 nlohmann::json state_json(const optim::OptimizerState& state, const Progress& progress) {

@@ -17,6 +17,7 @@
 
 #include "optim/fp16_optimizer.hpp"
 #include "optim/hash.hpp"
+#include "optim/update_rules.hpp"
 #include "tests/support/mpi_world.hpp"
 
 namespace vsr::optim::test {
@@ -162,7 +163,7 @@ class Oracle {
     sum_leaves(step, scale);
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm(scale) + 1e-6)) : 1.0;
     const double factor = clip / (static_cast<double>(scale) * leaves_);
-    const AdamOptions options = {.lr = 1e-2, .weight_decay = 0.01};
+    const AdamRule options = {.lr = 1e-2, .weight_decay = 0.01};
     beta1_power *= options.beta1;
     beta2_power *= options.beta2;
     const AdamCoefficients c = adam_coefficients(options, beta1_power, beta2_power);
@@ -220,7 +221,7 @@ struct Snapshot {
   Snapshot(const Net& net, Fp16Optimizer& optimizer)
       : state(optimizer.state()), replica(optimizer.replica_hash()) {
     for (const ShardPiece& piece : optimizer.shard().pieces)
-      for (const auto& values : {piece.master, piece.exp_avg, piece.exp_avg_sq})
+      for (const std::span<float> values : piece.values)
         for (const float value : values) shard.push_back(std::bit_cast<std::uint32_t>(value));
     const float* const values = net.statistics.const_data_ptr<float>();
     statistics.assign(values, values + net.statistics.numel());

@@ -56,8 +56,8 @@ TEST(Reduction, AllreduceAndFastStayWithinTheRoundingOfTheirSums) {
     const auto pieces = optimizer->shard().pieces;
     const auto exact_pieces = exact->shard().pieces;
     for (std::size_t i = 0; i < pieces.size(); ++i)
-      for (std::size_t j = 0; j < pieces[i].master.size(); ++j)
-        ASSERT_NEAR(pieces[i].master[j], exact_pieces[i].master[j], bound);
+      for (std::size_t j = 0; j < pieces[i].values[0].size(); ++j)
+        ASSERT_NEAR(pieces[i].values[0][j], exact_pieces[i].values[0][j], bound);
   }
 }
 
@@ -93,11 +93,9 @@ TEST(Optimizer, GoesOnBitForBitFromLoadedState) {
   const ShardView from = optimizer->shard();
   const ShardView to = resumed->shard();
   ASSERT_EQ(from.intervals(), to.intervals());
-  for (std::size_t i = 0; i < from.pieces.size(); ++i) {
-    std::ranges::copy(from.pieces[i].master, to.pieces[i].master.begin());
-    std::ranges::copy(from.pieces[i].exp_avg, to.pieces[i].exp_avg.begin());
-    std::ranges::copy(from.pieces[i].exp_avg_sq, to.pieces[i].exp_avg_sq.begin());
-  }
+  for (std::size_t i = 0; i < from.pieces.size(); ++i)
+    for (std::size_t array = 0; array < from.arrays.size(); ++array)
+      std::ranges::copy(from.pieces[i].values[array], to.pieces[i].values[array].begin());
   resumed->load_state(optimizer->state());
   resumed->publish_masters();
   fresh.statistics.copy_(net.statistics);
@@ -204,7 +202,7 @@ TEST(Optimizer, CallsOutOfOrderAreRefused) {
   optimizer->zero_grad();
   EXPECT_THROW(optimizer->backward(net[1]), ArgumentError);
   EXPECT_THROW(optimizer->clip_fp32_grads(0.0), ArgumentError);
-  EXPECT_THROW(optimizer->clip_fp32_grads(1.0, 3.0), ArgumentError);
+  EXPECT_THROW(optimizer->clip_fp32_grads(1.0, -1.0), ArgumentError);
   optimizer->backward(net.loss(0, 0));
   expect_throw_saying<ArgumentError>([&] { optimizer->backward(net.loss(0, 0)); },
                                      "was called for all");
@@ -217,13 +215,8 @@ TEST(Optimizer, WhatItCannotStepIsRefused) {
     Fp16Optimizer(std::move(inner), world(), {.parameters = net.parameters});
   };
   expect_throw_saying<ConfigurationError>(
-      [&] { make(std::make_unique<torch::optim::SGD>(net.trainable(), 0.1)); }, "AdamW");
-  expect_throw_saying<ConfigurationError>(
-      [&] {
-        make(std::make_unique<torch::optim::Adam>(net.trainable(),
-                                                  torch::optim::AdamOptions().amsgrad(true)));
-      },
-      "amsgrad");
+      [&] { make(std::make_unique<torch::optim::LBFGS>(net.trainable())); },
+      "mixes all parameters");
   expect_throw_saying<ConfigurationError>(
       [&] { make(std::make_unique<torch::optim::Adam>(std::vector<Tensor>{net[0]})); },
       "first.bias");

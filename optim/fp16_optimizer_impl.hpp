@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an Fp16Optimizer holds; shared by the file with the step and the file with the state, and
+// seen by nobody else.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/agreement.hpp"
+#include "optim/fp16_optimizer.hpp"
+#include "optim/inner_optimizer.hpp"
+#include "optim/reduction.hpp"
+
+namespace vsr::optim {
+
+/// Everything whose size follows from the layout; made anew when a param group is added.
+struct FlatParts {
+  /// Collective.
+  /// @throws ConfigurationError on all ranks when they disagree about parameters or options
+  FlatParts(comm::Communicator& world, std::span<const NamedParameter> parameters,
+            const Fp16OptimizerOptions& options, int leaves, std::size_t buffer_values,
+            const UpdateRule& rule);
+
+  FlatLayout layout;
+  FlatBuffers flat;
+  GradientReducer reducer;
+  Agreement agreement;
+  comm::ShardPublisher publisher;
+  MasterShard shard;
+};
+
+struct Fp16Optimizer::Impl {
+  Impl(std::unique_ptr<torch::optim::Optimizer> optimizer, comm::Communicator& communicator,
+       Fp16OptimizerOptions given);
+
+  // The step (fp16_optimizer.cpp).
+  void start_step();
+  void backward(const torch::Tensor& loss, bool update_fp32_grads);
+  void end_leaf();
+  void reduce_and_agree(double max_norm, Norm norm, double power);
+  StepReport finish_step();
+  void apply();
+  StepReport report() const;
+  double factor() const;
+  std::string why_stuck(const StepReport& last) const;
+
+  // The state (fp16_optimizer_state.cpp).
+  void take_masters_from_rank_0(std::size_t first_parameter);
+  void take_inner_state(std::size_t first_parameter);
+  void attach();
+  void add_param_group(const torch::optim::OptimizerParamGroup& group,
+                       const std::vector<std::string>& names);
+  void move_shard_to(FlatParts& next) const;
+  std::vector<torch::Tensor> mean_gradients();
+  StateDict state_dict() const;
+  void load_state_dict(const StateDict& dict);
+  void publish(std::size_t array);
+
+  int my_leaves() const {
+    return world.rank() >= leaves ? 0 : (leaves - world.rank() - 1) / world.world() + 1;
+  }
+  bool is_between_steps() const { return !current || current->is_untouched(); }
+  std::uint64_t replica_hash() const;
+
+  comm::Communicator& world;
+  Fp16OptimizerOptions options;  // parameters and buffers are moved out of it
+  InnerOptimizer inner;
+  std::vector<NamedParameter> parameters;
+  int leaves;
+  LossScaler scaler;
+  ModuleBuffers buffers;
+  std::unique_ptr<FlatParts> parts;
+  std::int64_t applied_steps = 0;
+  std::int64_t skipped_steps = 0;
+  std::uint64_t requests = 0;
+  bool replicas_are_averages = false;
+
+  // The step in progress.
+  struct Step {
+    float scale = 1.0F;
+    std::vector<double> losses;       // of the leaves that ended
+    std::optional<double> leaf_loss;  // of the leaf that has not
+    std::vector<double> buffer_values;
+    std::optional<Agreed> agreed;
+    double norm = 0.0;
+    double clip_factor = 1.0;
+    double reduce_ms = 0.0, agree_ms = 0.0, update_ms = 0.0, publish_ms = 0.0;
+    bool is_untouched() const { return losses.empty() && !leaf_loss && !agreed; }
+  };
+  std::optional<Step> current;
+};
+
+}  // namespace vsr::optim

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// LibTorch's Adam, AdamW and SGD and our Lamb, stepped by the kernels of this library.
+#include <algorithm>
+
+#include "comm/error.hpp"
+#include "optim/lamb.hpp"
+#include "optim/update_rule.hpp"
+
+namespace vsr::optim {
+namespace {
+
+template <typename Options>
+const Options& options_of(const torch::optim::Optimizer& inner, std::size_t group) {
+  return static_cast<const Options&>(inner.param_groups()[group].options());
+}
+
+// One set of constants a parameter; a frozen one outside all groups has defaults.
+template <typename Rule, typename Read>
+std::vector<Rule> rules_of(GroupOf group_of, const Read& read) {
+  std::vector<Rule> rules;
+  for (const std::ptrdiff_t group : group_of)
+    rules.push_back(group < 0 ? Rule() : read(static_cast<std::size_t>(group)));
+  return rules;
+}
+
+template <typename Options>
+class AdamUpdate : public UpdateRule {
+ public:
+  using State = std::conditional_t<std::is_same_v<Options, torch::optim::AdamOptions>,
+                                   torch::optim::AdamParamState, torch::optim::AdamWParamState>;
+
+  explicit AdamUpdate(torch::optim::Optimizer& inner) : inner_(inner) {}
+
+  std::vector<std::string> moments() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  ParameterState read_state(torch::optim::OptimizerParamState& base,
+                            std::size_t group) const override {
+    auto& state = static_cast<State&>(base);
+    const auto [beta1, beta2] = options_of<Options>(inner_, group).betas();
+    return {state.step(), beta1, beta2, {state.exp_avg(), state.exp_avg_sq()}};
+  }
+
+  void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
+    step_adam(shard, input, rules_of<AdamRule>(group_of, [&](std::size_t g) { return rule(g); }));
+  }
+
+ private:
+  AdamRule rule(std::size_t group) const {
+    const auto& o = options_of<Options>(inner_, group);
+    if (o.amsgrad())
+      throw ConfigurationError(
+          "amsgrad was switched on after the optimizer was made; set it before");
+    return {o.lr(),  std::get<0>(o.betas()), std::get<1>(o.betas()),
+            o.eps(), o.weight_decay(),       std::is_same_v<Options, torch::optim::AdamWOptions>};
+  }
+
+  torch::optim::Optimizer& inner_;
+};
+
+class SgdUpdate : public UpdateRule {
+ public:
+  explicit SgdUpdate(torch::optim::Optimizer& inner) : inner_(inner) { remember_groups(); }
+
+  std::vector<std::string> moments() const override {
+    const bool any = std::ranges::find(has_momentum_, true) != has_momentum_.end();
+    return any ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>();
+  }
+
+  ParameterState read_state(torch::optim::OptimizerParamState& base, std::size_t) const override {
+    auto& state = static_cast<torch::optim::SGDParamState&>(base);
+    const std::int64_t steps = state.momentum_buffer().defined() ? 1 : 0;
+    if (moments().empty()) return {steps, 1.0, 1.0, {}};
+    return {steps, 1.0, 1.0, {state.momentum_buffer()}};
+  }
+
+  void attach(MasterShard& shard, GroupOf) override {
+    remember_groups();
+    const bool has_array = shard.arrays().size() > (shard.has_ema() ? 2U : 1U);
+    if (!moments().empty() && !has_array)
+      throw ConfigurationError(
+          "a param group with momentum was added to SGD without; the shard has no room for it: "
+          "give momentum to a group from the start");
+  }
+
+  void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
+    step_sgd(shard, input, rules_of<SgdRule>(group_of, [&](std::size_t g) { return rule(g); }));
+  }
+
+ private:
+  void remember_groups() {
+    for (std::size_t g = has_momentum_.size(); g < inner_.param_groups().size(); ++g)
+      has_momentum_.push_back(options_of<torch::optim::SGDOptions>(inner_, g).momentum() != 0.0);
+  }
+
+  SgdRule rule(std::size_t group) const {
+    const auto& o = options_of<torch::optim::SGDOptions>(inner_, group);
+    if (o.momentum() != 0.0 && !has_momentum_[group])
+      throw ConfigurationError("param group " + std::to_string(group) +
+                               " of SGD began without momentum and has some now; set it before the "
+                               "optimizer is made");
+    return {o.lr(), o.momentum(), o.dampening(), o.weight_decay(), o.nesterov()};
+  }
+
+  torch::optim::Optimizer& inner_;
+  std::vector<bool> has_momentum_;  // of each group, when it was met first
+};
+
+class LambUpdate : public UpdateRule {
+ public:
+  explicit LambUpdate(torch::optim::Optimizer& inner) : inner_(inner) {}
+
+  std::vector<std::string> moments() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  ParameterState read_state(torch::optim::OptimizerParamState& base,
+                            std::size_t group) const override {
+    auto& state = static_cast<LambParamState&>(base);
+    const auto [beta1, beta2] = options_of<LambOptions>(inner_, group).betas();
+    return {state.step(), beta1, beta2, {state.exp_avg(), state.exp_avg_sq()}};
+  }
+
+  void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
+    step_lamb(shard, input, rules_of<LambRule>(group_of, [&](std::size_t group) -> LambRule {
+                const auto& o = options_of<LambOptions>(inner_, group);
+                return {o.lr(),  std::get<0>(o.betas()), std::get<1>(o.betas()),
+                        o.eps(), o.weight_decay(),       o.adapt_always()};
+              }));
+  }
+
+ private:
+  torch::optim::Optimizer& inner_;
+};
+
+template <typename Options>
+bool uses_amsgrad(const torch::optim::Optimizer& inner) {
+  for (std::size_t g = 0; g < inner.param_groups().size(); ++g)
+    if (options_of<Options>(inner, g).amsgrad()) return true;
+  return false;
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_fused_rule(torch::optim::Optimizer& inner) {
+  using namespace torch::optim;
+  if (dynamic_cast<Adam*>(&inner) != nullptr && !uses_amsgrad<AdamOptions>(inner))
+    return std::make_unique<AdamUpdate<AdamOptions>>(inner);
+  if (dynamic_cast<AdamW*>(&inner) != nullptr && !uses_amsgrad<AdamWOptions>(inner))
+    return std::make_unique<AdamUpdate<AdamWOptions>>(inner);
+  if (dynamic_cast<SGD*>(&inner) != nullptr) return std::make_unique<SgdUpdate>(inner);
+  if (dynamic_cast<Lamb*>(&inner) != nullptr) return std::make_unique<LambUpdate>(inner);
+  return nullptr;
+}
+
+}  // namespace vsr::optim
