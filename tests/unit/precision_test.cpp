@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of nested values, and the wrapper that takes FP32 to a reduced network and back.
+// The wrapper that takes FP32 to a reduced network and back, and autocast in its place.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "comm/error.hpp"
-#include "runtime/precision/convert.hpp"
 #include "runtime/precision/fp16_module.hpp"
 #include "tests/support/error_messages.hpp"
 #include "tests/support/half_kernels.hpp"
@@ -20,99 +19,6 @@ namespace vsr::runtime {
 namespace {
 
 using torch::Tensor;
-
-TEST(Convert, RoundsToNearestEvenAndBackExactly) {
-  const Tensor x = torch::tensor({65519.99F, 65520.0F, 0x1p-24F, 0x1p-25F, 0x1.001p-25F, 2049.0F});
-  const Tensor half = fp32_to_fp16(x);
-  ASSERT_EQ(half.scalar_type(), at::kHalf);
-  const Tensor expected = torch::tensor({65504.0F, INFINITY, 0x1p-24F, 0.0F, 0x1p-24F, 2048.0F});
-  EXPECT_TRUE(torch::equal(fp16_to_fp32(half), expected));
-}
-
-TEST(Convert, LeavesEverythingElseAlone) {
-  const Tensor integers = torch::arange(3);
-  const Tensor doubles = torch::ones({2}, at::kDouble);
-  EXPECT_TRUE(fp32_to_fp16(integers).is_same(integers));
-  EXPECT_TRUE(fp32_to_fp16(doubles).is_same(doubles));
-  EXPECT_FALSE(fp32_to_fp16(Tensor()).defined());
-  EXPECT_EQ(fp32_to_fp16(std::string("text")), "text");
-  EXPECT_EQ(fp32_to_fp16(7), 7);
-  const Tensor half = torch::ones({2}, at::kHalf);
-  EXPECT_TRUE(fp32_to_fp16(half).is_same(half));
-}
-
-TEST(Convert, KeepsTheStructureOfContainers) {
-  const Tensor x = torch::full({2}, 1.5F);
-  using Value = std::tuple<int, std::vector<Tensor>, std::map<std::string, std::optional<Tensor>>,
-                           std::pair<std::string, std::array<Tensor, 2>>>;
-  const Value value{
-      4, {x, torch::arange(2)}, {{"a", x}, {"b", std::nullopt}}, {"p", {x, Tensor()}}};
-  const Value got = fp32_to_fp16(value);
-  EXPECT_EQ(std::get<0>(got), 4);
-  EXPECT_EQ(std::get<1>(got)[0].scalar_type(), at::kHalf);
-  EXPECT_EQ(std::get<1>(got)[1].scalar_type(), at::kLong);
-  EXPECT_EQ(std::get<2>(got).at("a")->scalar_type(), at::kHalf);
-  EXPECT_FALSE(std::get<2>(got).at("b").has_value());
-  EXPECT_EQ(std::get<3>(got).first, "p");
-  EXPECT_TRUE(std::get<3>(got).second[0].is_same(std::get<1>(got)[0])) << "one tensor, one result";
-  EXPECT_FALSE(std::get<3>(got).second[1].defined());
-  EXPECT_EQ(x.scalar_type(), at::kFloat);
-}
-
-TEST(Convert, KeepsDictionariesInOrder) {
-  torch::OrderedDict<std::string, Tensor> ordered;
-  ordered.insert("z", torch::ones({1}));
-  ordered.insert("a", torch::arange(1));
-  const auto got = fp32_to_fp16(ordered);
-  EXPECT_EQ(got.keys(), (std::vector<std::string>{"z", "a"}));
-  EXPECT_EQ(got["z"].scalar_type(), at::kHalf);
-  const std::unordered_map<int, Tensor> unordered{{3, torch::ones({1})}};
-  EXPECT_EQ(fp32_to_fp16(unordered).at(3).scalar_type(), at::kHalf);
-}
-
-TEST(Convert, WalksUntypedValues) {
-  const Tensor x = torch::full({2}, 0.5F);
-  c10::impl::GenericDict dictionary(c10::StringType::get(), c10::TensorType::get());
-  dictionary.insert("x", x);
-  c10::List<Tensor> list({x, x});
-  const c10::IValue value(
-      c10::ivalue::Tuple::create({x, list, dictionary, std::string("s"), 3, c10::IValue()}));
-  const auto got = fp32_to_fp16(value).toTuple()->elements();
-  EXPECT_EQ(got[0].toTensor().scalar_type(), at::kHalf);
-  EXPECT_TRUE(got[1].toTensorList().get(0).is_same(got[0].toTensor()));
-  EXPECT_TRUE(got[1].toTensorList().get(1).is_same(got[0].toTensor()));
-  EXPECT_TRUE(got[2].toGenericDict().at("x").toTensor().is_same(got[0].toTensor()));
-  EXPECT_EQ(got[3].toStringRef(), "s");
-  EXPECT_EQ(got[4].toInt(), 3);
-  EXPECT_TRUE(got[5].isNone());
-}
-
-TEST(Convert, KeepsAliasesOfListsAndUnchangedContainers) {
-  c10::List<Tensor> list({torch::ones({1})});
-  const c10::IValue twice(c10::ivalue::Tuple::create({list, list}));
-  const auto got = fp32_to_fp16(twice).toTuple()->elements();
-  EXPECT_TRUE(got[0].is(got[1]));
-  EXPECT_FALSE(got[0].is(c10::IValue(list)));
-  const c10::IValue integers(c10::List<std::int64_t>({1, 2}));
-  EXPECT_TRUE(fp32_to_fp16(integers).is(integers));
-}
-
-TEST(Convert, KeepsNamesOfTuples) {
-  const auto type = c10::TupleType::createNamed(
-      "Pair", std::vector<std::string>{"left", "right"},
-      std::vector<c10::TypePtr>{c10::TensorType::get(), c10::IntType::get()});
-  const c10::IValue value(
-      c10::ivalue::Tuple::createNamed(std::vector<c10::IValue>{torch::ones({1}), 2}, type));
-  const auto got = fp32_to_fp16(value).toTuple();
-  EXPECT_EQ(got->type()->schema()->arguments()[1].name(), "right");
-  EXPECT_EQ(got->elements()[0].toTensor().scalar_type(), at::kHalf);
-}
-
-TEST(Convert, IsDifferentiable) {
-  const Tensor x = torch::ones({3}).requires_grad_();
-  fp32_to_fp16(x).sum().backward();
-  EXPECT_TRUE(torch::equal(x.grad(), torch::ones({3})));
-}
 
 TEST(PrecisionNames, RoundTripAndRefuse) {
   for (const char* name : {"fp32", "fp16", "bf16", "amp"})
