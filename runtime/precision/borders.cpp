@@ -5,7 +5,7 @@
 #include "runtime/precision/borders.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <typeinfo>
 
 #include "comm/error.hpp"
 
@@ -61,6 +61,12 @@ bool takes_reduced_input(const torch::nn::Module& module) {
   return parameters.empty() || parameters.front().device().is_cpu();
 }
 
+/// A class derived from Sequential has a forward of its own, which may do anything.
+bool is_plain_sequence(const torch::nn::Module& module) {
+  return typeid(module) == typeid(torch::nn::SequentialImpl) ||
+         typeid(module) == typeid(NestedSequentialImpl);
+}
+
 [[noreturn]] void refuse_unreached(const std::string& path, const torch::nn::Module& module,
                                    const std::string& owner) {
   const std::string group = is_normalisation(module) ? "normalisation"
@@ -70,8 +76,7 @@ bool takes_reduced_input(const torch::nn::Module& module) {
   throw ConfigurationError(
       "module '" + path + "' (" + module.name() + ") is to be kept in FP32, but " + owner +
       " calls it without a cast, with reduced values; derive that class from DrawsBorders and "
-      "call the layer through run_at_border, or put the layer into a torch::nn::Sequential, or do "
-      "not keep it" +
+      "call the layer through run_at_border, or make it part of a Sequential, or do not keep it" +
       (group.empty() ? "" : " (KeepInFp32::" + group + " = false, or its name in no list)"));
 }
 
@@ -91,10 +96,9 @@ struct Borders::Tree {
     if (borders.is_kept(module)) return check_kept(path, module, caller, owner);
     const bool draws = caller == Caller::draws || dynamic_cast<const DrawsBorders*>(&module);
     if (!draws) check_not_shared(path, module);
-    const Caller next = draws ? Caller::draws
-                        : caller == Caller::casts && module.as<torch::nn::Sequential>()
-                            ? Caller::casts
-                            : Caller::calls_only;
+    const Caller next = draws                                                  ? Caller::draws
+                        : caller == Caller::casts && is_plain_sequence(module) ? Caller::casts
+                                                                               : Caller::calls_only;
     const std::string me =
         (path.empty() ? "the network" : "'" + path + "'") + " (" + module.name() + ")";
     for (const auto& child : module.named_children())
@@ -141,6 +145,18 @@ Conversion Borders::casts_before(const torch::nn::Module& module) const {
 
 void Borders::check_not_empty(const torch::nn::SequentialImpl& net) {
   VSR_CHECK(!net.is_empty(), "a torch::nn::Sequential without modules has no forward");
+}
+
+torch::Tensor NestedSequentialImpl::forward(const torch::Tensor& x) {
+  const Borders* borders = Borders::current();
+  return borders != nullptr ? borders->run(*this, x) : SequentialImpl::forward(x);
+}
+
+std::shared_ptr<torch::nn::Module> NestedSequentialImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  auto copy = std::make_shared<NestedSequentialImpl>();
+  for (const torch::nn::AnyModule& module : *this) copy->push_back(module.clone(device));
+  return copy;
 }
 
 const Borders* Borders::current() noexcept {

@@ -9,7 +9,8 @@
 #include <torch/torch.h>
 
 #include <concepts>
-#include <string>
+#include <memory>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <unordered_set>
@@ -20,14 +21,26 @@
 
 namespace vsr::runtime {
 
+/// A torch::nn::Sequential that can be a part of another one, which LibTorch's own cannot, and
+/// whose parts may be kept in FP32 as those of a plain one.
+class NestedSequentialImpl final : public torch::nn::SequentialImpl {
+ public:
+  using SequentialImpl::SequentialImpl;
+  torch::Tensor forward(const torch::Tensor& x);
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+};
+TORCH_MODULE(NestedSequential);
+
 /// The dtype in which each module of one network computes, and the casts that follow from it.
 ///
-/// A kept module gets FP32 tensors, any other gets reduced ones; a Sequential passes both on to its
-/// parts. Which modules are reached: the network itself; parts of a Sequential that is reached; all
-/// modules below one that derives from DrawsBorders. Elsewhere, in a class that calls its layers
-/// directly, batch and instance normalisation (on the CPU layer and group normalisation too) take
-/// reduced input beside FP32 parameters and compute in FP32 inside, as softmax does; all others are
-/// refused. Calls of functions, such as torch::softmax, are the network's own affair.
+/// A kept module gets FP32 tensors, any other gets reduced ones. Which modules are reached: the
+/// network itself; the parts of it when it is a torch::nn::Sequential, and the parts of every
+/// NestedSequential among them; all modules below one that derives from DrawsBorders. Elsewhere, in
+/// a class that calls its layers directly (also one derived from Sequential), batch and instance
+/// normalisation, and on the CPU layer and group normalisation, take reduced input beside FP32
+/// parameters and compute in FP32 inside, as softmax does; other kept modules are refused. Calls of
+/// functions, such as torch::softmax, are the network's own affair.
 class Borders {
  public:
   /// @param draws_borders the network casts below itself although its type does not say so
@@ -98,7 +111,7 @@ auto run_at_border(const torch::nn::ModuleHolder<Impl>& layer, const Args&... ar
 template <class... Args>
 torch::nn::AnyValue Borders::run_any(torch::nn::AnyModule& layer, const Args&... args) const {
   const auto module = layer.ptr();
-  if (auto* inner = module->as<torch::nn::SequentialImpl>()) return run_all(*inner, args...);
+  if (auto* inner = module->as<NestedSequentialImpl>()) return run_all(*inner, args...);
   Conversion cast = casts_before(*module);
   std::tuple<std::decay_t<Args>...> inputs{cast(args)...};
   return std::apply([&](auto&... input) { return layer.any_forward(std::move(input)...); }, inputs);
@@ -115,7 +128,8 @@ torch::nn::AnyValue Borders::run_all(torch::nn::SequentialImpl& net, const Args&
 
 template <class Layer, class... Args>
 auto Borders::run(Layer& layer, const Args&... args) const {
-  if constexpr (std::is_base_of_v<torch::nn::SequentialImpl, Layer>) {
+  if constexpr (std::is_same_v<Layer, torch::nn::SequentialImpl> ||
+                std::is_same_v<Layer, NestedSequentialImpl>) {
     return run_all(layer, args...).template get<torch::Tensor>();
   } else {
     Conversion cast = casts_before(layer);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -98,12 +99,12 @@ c10::IValue Fp16ScriptModule::forward(const std::vector<c10::IValue>& args,
   try {
     const auto reduced = cast(args);
     return convert(module_.forward(reduced, cast(kwargs)), dtype(), at::kFloat);
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
     if (!keeps_more_) throw;
     throw ConfigurationError(
         "the script failed; if dtypes differ, it does not cast at the borders of the modules kept "
         "in FP32, as x.to(self.head.weight.dtype) would; LibTorch says: " +
-        std::string(error.what_without_backtrace()));
+        std::string(error.what()));
   }
 }
 
