@@ -127,10 +127,14 @@ Borders::Borders(const torch::nn::Module& network, at::ScalarType reduced, const
                  bool draws_borders)
     : reduced_(reduced) {
   check_names(network, keep);
+  const auto mark = [this](const torch::nn::Module& module) { kept_[&module] = true; };
+  kept_.emplace(&network, false);
   for (const auto& item : network.named_modules()) {
     const torch::nn::Module& module = *item.value();
+    kept_.emplace(&module, false);
     if (!is_to_be_kept(item.key(), module, keep)) continue;
-    for (const auto& part : module.modules()) kept_.insert(part.get());
+    mark(module);
+    for (const auto& part : module.modules(/*include_self=*/false)) mark(*part);
     for (const auto& tensor : module.parameters())
       kept_tensors_.insert(tensor.unsafeGetTensorImpl());
     for (const auto& tensor : module.buffers()) kept_tensors_.insert(tensor.unsafeGetTensorImpl());
@@ -149,7 +153,8 @@ void Borders::check_not_empty(const torch::nn::SequentialImpl& net) {
 
 torch::Tensor NestedSequentialImpl::forward(const torch::Tensor& x) {
   const Borders* borders = Borders::current();
-  return borders != nullptr ? borders->run(*this, x) : SequentialImpl::forward(x);
+  if (borders == nullptr || !borders->contains(*this)) return SequentialImpl::forward(x);
+  return borders->run(*this, x);
 }
 
 std::shared_ptr<torch::nn::Module> NestedSequentialImpl::clone(

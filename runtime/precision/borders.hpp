@@ -13,6 +13,7 @@
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -49,7 +50,12 @@ class Borders {
   Borders(const torch::nn::Module& network, at::ScalarType reduced, const KeepInFp32& keep,
           bool draws_borders = false);
 
-  bool is_kept(const torch::nn::Module& module) const { return kept_.contains(&module); }
+  /// True for the network and all modules below it.
+  bool contains(const torch::nn::Module& module) const { return kept_.contains(&module); }
+  bool is_kept(const torch::nn::Module& module) const {
+    const auto found = kept_.find(&module);
+    return found != kept_.end() && found->second;
+  }
   /// True for parameters and buffers of kept modules.
   bool is_kept(const torch::Tensor& tensor) const {
     return kept_tensors_.contains(tensor.unsafeGetTensorImpl());
@@ -86,13 +92,13 @@ class Borders {
   static void check_not_empty(const torch::nn::SequentialImpl& net);
 
   at::ScalarType reduced_;
-  std::unordered_set<const torch::nn::Module*> kept_;
+  std::unordered_map<const torch::nn::Module*, bool> kept_;
   std::unordered_set<const at::TensorImpl*> kept_tensors_;
 };
 
 /// Call `layer` in the dtype the wrapper chose for it; networks that derive from DrawsBorders call
-/// their layers so. Without a wrapper, and in FP32 and autocast, `layer.forward(args...)` and no
-/// more.
+/// their layers so. Without a wrapper, for layers of another network than the wrapped one, and in
+/// FP32 and autocast, `layer.forward(args...)` and no more.
 ///
 /// The result has the dtype the layer gives: FP32 from a kept one. A following layer called the
 /// same way casts it back; before other operations use at_border.
@@ -100,7 +106,8 @@ template <class Layer, class... Args>
 requires std::derived_from<Layer, torch::nn::Module>
 auto run_at_border(Layer& layer, const Args&... args) {
   const Borders* borders = Borders::current();
-  return borders != nullptr ? borders->run(layer, args...) : layer.forward(args...);
+  if (borders == nullptr || !borders->contains(layer)) return layer.forward(args...);
+  return borders->run(layer, args...);
 }
 
 template <class Impl, class... Args>

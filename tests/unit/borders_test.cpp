@@ -342,6 +342,24 @@ TEST(Borders, OwnNetworksRunWithoutAWrapperAndInOtherModes) {
   }
 }
 
+/// Asks a network that is none of its parts, as a student asks its teacher.
+struct AsksImpl : nn::Module {
+  explicit AsksImpl(Own other) : teacher(std::move(other)) {}
+  Tensor forward(const Tensor& x) {
+    return x + std::get<0>(teacher->forward({x.to(at::kFloat), torch::zeros({1})}));
+  }
+  Own teacher;
+};
+TORCH_MODULE(Asks);
+
+TEST(Borders, NetworksThatAreNotWrappedRunAsTheyAre) {
+  Own teacher;
+  Fp16Module wrapped(Asks{teacher});
+  wrapped(torch::ones({1, 4}));
+  EXPECT_EQ(teacher->dtypes, (std::vector{at::kFloat, at::kFloat, at::kFloat}));
+  EXPECT_EQ(teacher->probe->seen, at::kFloat);
+}
+
 TEST(Borders, EndWithAnException) {
   Fp16Module wrapped(Own{});
   wrapped.net().fail = true;
