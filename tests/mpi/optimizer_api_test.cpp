@@ -151,6 +151,16 @@ TEST(Freezing, KeepsStateAndIsAgreedOn) {
             message_of<ArgumentError>([&] { optimizer->step(); }));
 }
 
+TEST(LossScale, MustBeTheSameOnAllRanks) {
+  if (world().world() == 1) GTEST_SKIP() << "needs two ranks";
+  const std::vector<NamedParameter> w = {parameter("w", {1})};
+  const auto optimizer = sgd_for(w, {.dynamic_loss_scale = true});
+  optimizer->set_loss_scale(world().rank() == 1 ? 512.0F : 1024.0F);
+  optimizer->zero_grad();
+  optimizer->backward(loss_giving(w, {{1}}));
+  expect_in("rank 1 holds loss scale 512", message_of<ArgumentError>([&] { optimizer->step(); }));
+}
+
 TEST(Groups, AThawedParameterNeedsAGroup) {
   std::vector<NamedParameter> all = {parameter("a", {1}), parameter("b", {1})};
   all[1].replica.set_requires_grad(false);

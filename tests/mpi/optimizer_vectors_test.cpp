@@ -181,6 +181,38 @@ TEST(Vectors, T29OverflowOfOneRankIsThatOfAll) {
   }
 }
 
+// Whichever parameter holds it, and on whichever rank it is owned.
+TEST(Vectors, EveryGradientIsChecked) {
+  std::vector<NamedParameter> all;
+  for (int i = 0; i < 5; ++i)
+    all.push_back(parameter(std::string(1, static_cast<char>('a' + i)), Numbers(1500, 1.0F),
+                            i % 2 == 0 ? torch::kHalf : torch::kFloat));
+  for (std::size_t spoilt = 0; spoilt < all.size(); ++spoilt) {
+    for (const std::size_t place : {0U, 777U, 1499U}) {
+      const auto optimizer = sgd_for(all, {.leaves = 1});
+      std::vector<Numbers> gradients(all.size(), Numbers(1500, 1.0F));
+      gradients[spoilt][place] = kInf;
+      run_given(*optimizer, all, {gradients});
+      const StepReport report = optimizer->step();
+      EXPECT_FALSE(report.applied);
+      EXPECT_EQ(report.inf_count, 1);
+      EXPECT_EQ(report.first_bad_parameter, all[spoilt].name);
+      EXPECT_EQ(report.first_bad_rank, 0);
+    }
+  }
+}
+
+// Norms of 2^24 and above are no overflow, nor are gradients whose FP32 square would be infinite.
+TEST(Vectors, F5LargeFiniteGradientsAreNoOverflow) {
+  for (const float large : {0x1p25F, 1e30F}) {
+    const std::vector<NamedParameter> w = {parameter("w", {1, 1}, torch::kFloat)};
+    const auto optimizer = sgd_for(w, {.leaves = 1}, 0.0);
+    run_given(*optimizer, w, {{{large, large}}});
+    EXPECT_NEAR(optimizer->clip_fp32_grads(1.0) / (large * std::sqrt(2.0)), 1.0, 1e-12);
+    EXPECT_TRUE(optimizer->step().applied);
+  }
+}
+
 // A static scale is checked too: the step is skipped, the scale stays.
 TEST(Vectors, F3StaticScalesAreChecked) {
   const std::vector<NamedParameter> w = {parameter("w", {1})};
