@@ -118,6 +118,19 @@ std::vector<comm::Interval> without_empty(const std::vector<comm::Interval>& int
   return result;
 }
 
+/// The values of each parameter in an array of the whole index; none where there is no such array.
+std::vector<std::vector<float>> by_parameter(const CheckpointHeader& header, const ShardData& whole,
+                                             const std::string& array) {
+  std::vector<std::vector<float>> values;
+  const auto found = whole.arrays.find(array);
+  if (found == whole.arrays.end()) return values;
+  for (const ParameterRecord& parameter : header.snapshot.parameters) {
+    const auto first = found->second.begin() + parameter.begin;
+    values.emplace_back(first, first + parameter.numel);
+  }
+  return values;
+}
+
 template <typename Use>
 auto first_usable(const fs::path& path, Use use) {
   std::string reasons;
@@ -165,6 +178,8 @@ CheckpointHeader read_header(const fs::path& step_folder) {
   if (total_elements(header.snapshot.parameters) != header.manifest.elements ||
       header.snapshot.iteration != header.manifest.iteration)
     throw CheckpointError("'" + step_folder.string() + "': global.h5 and MANIFEST.json disagree");
+  for (const auto& [name, array] : header.manifest.shards.front().arrays)
+    header.snapshot.shard.arrays[name];
   return header;
 }
 
@@ -219,12 +234,10 @@ StoredParameters read_parameters(const fs::path& path) {
     for (std::size_t i = 0; i < header.manifest.shards.size(); ++i) verify_frame(header, i);
     StoredParameters stored;
     const ShardData shard = read_shard(header, {{0, header.manifest.elements}});
-    const auto masters = shard.arrays.find("master");
-    if (masters == shard.arrays.end())
+    stored.masters = by_parameter(header, shard, "master");
+    if (!shard.arrays.contains("master"))
       throw CheckpointError("'" + folder.string() + "' holds no masters");
-    for (const ParameterRecord& parameter : header.snapshot.parameters)
-      stored.masters.emplace_back(masters->second.begin() + parameter.begin,
-                                  masters->second.begin() + parameter.begin + parameter.numel);
+    stored.averages = by_parameter(header, shard, "ema");
     stored.iteration = header.snapshot.iteration;
     stored.parameters = header.snapshot.parameters;
     stored.buffers = header.snapshot.buffers;

@@ -16,7 +16,7 @@ namespace vsr::runtime {
 struct CheckpointHeader {
   std::filesystem::path folder;
   Manifest manifest;
-  Snapshot snapshot;  ///< `shard` is empty
+  Snapshot snapshot;  ///< `shard` has the names of the arrays, and neither intervals nor values
 };
 
 /// Read manifest and global.h5 of a step folder, check both, and check that all shard files are
@@ -34,13 +34,14 @@ ShardData read_shard(const CheckpointHeader& header, const std::vector<comm::Int
 struct StoredParameters {
   std::int64_t iteration = 0;
   std::vector<ParameterRecord> parameters;
-  std::vector<std::vector<float>> masters;  ///< FP32 values of each parameter, in logical order
+  std::vector<std::vector<float>> masters;   ///< FP32 values of each parameter, in logical order
+  std::vector<std::vector<float>> averages;  ///< the same of "ema"; empty where none was kept
   std::vector<BufferRecord> buffers;
   nlohmann::json state;
 };
 
-/// Read the masters of all parameters. `path` is a step folder or a run folder; of a run folder
-/// the newest valid checkpoint is taken. Local, no MPI; nothing is renamed or written.
+/// Read masters and averages of all parameters. `path` is a step folder or a run folder; of a run
+/// folder the newest valid checkpoint is taken. Local, no MPI; nothing is renamed or written.
 /// @throws CheckpointError (65) when nothing valid is there: each candidate with its reason
 StoredParameters read_parameters(const std::filesystem::path& path);
 

@@ -35,9 +35,9 @@ struct LoadedCheckpoint {
                                      ///< ranks
 };
 
-/// Told what the checkpoint holds (`shard` still empty), returns the pieces of the logical global
-/// index that this rank needs. The place for match_parameters: what it throws ends the load on all
-/// ranks, and the checkpoint is left as it is.
+/// Told what the checkpoint holds (of `shard` the names of the arrays), returns the pieces of the
+/// logical global index that this rank needs. The place for match_parameters: what it throws ends
+/// the load on all ranks, and the checkpoint is left as it is.
 using WantedIntervals = std::function<std::vector<comm::Interval>(const Snapshot& header)>;
 
 /// The folder `ckpt` of one run. Every function is collective unless said otherwise.

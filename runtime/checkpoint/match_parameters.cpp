@@ -44,10 +44,11 @@ std::vector<std::string> differences(const std::vector<Record>& expected,
   return lines;
 }
 
-void refuse(const std::string& kind, const std::vector<std::string>& lines) {
+void refuse(const std::string& whole, const std::string& kind,
+            const std::vector<std::string>& lines) {
   if (lines.empty()) return;
-  std::string message = "checkpoint of another network: " + std::to_string(lines.size()) + " " +
-                        kind + (lines.size() == 1 ? " differs" : "s differ");
+  std::string message = "checkpoint of another " + whole + ": " + std::to_string(lines.size()) +
+                        " " + kind + (lines.size() == 1 ? " differs" : "s differ");
   for (std::size_t i = 0; i < std::min(lines.size(), kLinesShown); ++i)
     message += "\n  " + lines[i];
   if (lines.size() > kLinesShown)
@@ -68,14 +69,24 @@ void match_parameters(const std::vector<ParameterRecord>& expected,
         lines.push_back("parameter " + std::to_string(i) + " is " + stored[i].name +
                         " in the checkpoint, the network has " + expected[i].name +
                         ": same parameters in another order");
-  refuse("parameter", lines);
+  refuse("network", "parameter", lines);
 }
 
 void match_buffers(const std::vector<BufferRecord>& expected,
                    const std::vector<BufferRecord>& stored) {
-  refuse("buffer", differences(expected, stored, [](const BufferRecord& record) {
+  refuse("network", "buffer", differences(expected, stored, [](const BufferRecord& record) {
            return record.dtype + " " + shape_text(record.shape);
          }));
+}
+
+void match_arrays(const std::vector<std::string>& expected, const ShardData& stored) {
+  std::vector<std::string> lines;
+  for (const std::string& name : expected)
+    if (!stored.arrays.contains(name)) lines.push_back("missing in the checkpoint: " + name);
+  for (const auto& [name, values] : stored.arrays)
+    if (std::find(expected.begin(), expected.end(), name) == expected.end())
+      lines.push_back("only in the checkpoint: " + name);
+  refuse("optimizer", "array", lines);
 }
 
 }  // namespace vsr::runtime

@@ -2,6 +2,7 @@
 // Tells a checkpoint of this network from that of another one, in words a person can act on.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "runtime/checkpoint/snapshot.hpp"
@@ -19,5 +20,10 @@ void match_parameters(const std::vector<ParameterRecord>& expected,
 /// @throws ConfigurationError (78)
 void match_buffers(const std::vector<BufferRecord>& expected,
                    const std::vector<BufferRecord>& stored);
+
+/// Compare the names of the FP32 arrays that the optimizer has with those stored, in any order.
+/// @throws ConfigurationError (78) "checkpoint of another optimizer" with the missing and
+///         unexpected names
+void match_arrays(const std::vector<std::string>& expected, const ShardData& stored);
 
 }  // namespace vsr::runtime

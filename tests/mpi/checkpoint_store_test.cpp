@@ -284,6 +284,21 @@ TEST_F(CheckpointStoreTest, AnotherNetworkIsRefusedAndTheCheckpointKept) {
   world().barrier();
 }
 
+TEST_F(CheckpointStoreTest, AnotherOptimizerIsRefusedAndTheCheckpointKept) {
+  store_->save(snapshot(1));
+  const std::string message = agreed(ExitCode::configuration, [&] {
+    store_->load({}, [&](const Snapshot& header) {
+      match_arrays({"master", "momentum_buffer"}, header.shard);
+      return std::vector<comm::Interval>{};
+    });
+  });
+  expect_in("checkpoint of another optimizer: 3 arrays differ", message);
+  expect_in("missing in the checkpoint: momentum_buffer", message);
+  expect_in("only in the checkpoint: exp_avg_sq", message);
+  expect_equals(*load(), 1);
+  world().barrier();
+}
+
 TEST_F(CheckpointStoreTest, PruneKeepsTheNewestValidOnes) {
   for (const int iteration : {1, 2, 3, 4, 5}) store_->save(snapshot(iteration));
   on_rank_0([&] { fs::remove(step(5) / "MANIFEST.json"); });

@@ -20,7 +20,7 @@ namespace vsr::test {
 
 /// Value `index` of an array at `iteration`; exact in FP32.
 inline float sample_value(const std::string& array, std::int64_t iteration, std::int64_t index) {
-  const std::int64_t kind = array == "master" ? 1 : array == "exp_avg" ? 2 : 3;
+  const std::int64_t kind = array == "master" ? 1 : array == "exp_avg" ? 2 : array == "ema" ? 4 : 3;
   return static_cast<float>((index * 7 + iteration * 131 + kind * 1009) % 65521 - 32000) / 64.0F;
 }
 
@@ -83,8 +83,11 @@ std::vector<std::byte> bytes_of_values(const std::vector<T>& values) {
   return bytes;
 }
 
+inline const std::vector<std::string> kAdamArrays = {"master", "exp_avg", "exp_avg_sq"};
+
 inline runtime::Snapshot sample_snapshot(std::int64_t iteration, int rank, int world,
-                                         std::int64_t wide = 400) {
+                                         std::int64_t wide = 400,
+                                         const std::vector<std::string>& arrays = kAdamArrays) {
   runtime::Snapshot snapshot;
   snapshot.iteration = iteration;
   snapshot.parameters = sample_parameters(wide);
@@ -99,7 +102,7 @@ inline runtime::Snapshot sample_snapshot(std::int64_t iteration, int rank, int w
                     {"best_metric", nullptr},
                     {"name", "Größe"}};
   snapshot.shard.intervals = sample_intervals(snapshot.parameters, rank, world);
-  for (const std::string array : {"master", "exp_avg", "exp_avg_sq"})
+  for (const std::string& array : arrays)
     snapshot.shard.arrays[array] = sample_values(array, iteration, snapshot.shard.intervals);
   return snapshot;
 }

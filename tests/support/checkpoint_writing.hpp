@@ -11,7 +11,8 @@ namespace vsr::test {
 
 inline std::filesystem::path write_sample(const std::filesystem::path& run_folder,
                                           std::int64_t iteration, int world,
-                                          std::int64_t wide = 400) {
+                                          std::int64_t wide = 400,
+                                          const std::vector<std::string>& arrays = kAdamArrays) {
   const auto folder = run_folder / "ckpt";
   const auto temporary = folder / (".tmp-" + std::to_string(iteration));
   const auto target = folder / runtime::step_name(iteration);
@@ -19,9 +20,10 @@ inline std::filesystem::path write_sample(const std::filesystem::path& run_folde
   runtime::create_folder(temporary);
   std::vector<runtime::ShardEntry> shards;
   for (int rank = 0; rank < world; ++rank)
-    shards.push_back(runtime::write_shard(temporary, sample_snapshot(iteration, rank, world, wide),
-                                          rank, world));
-  runtime::write_global_files(temporary, sample_snapshot(iteration, 0, world, wide), shards);
+    shards.push_back(runtime::write_shard(
+        temporary, sample_snapshot(iteration, rank, world, wide, arrays), rank, world));
+  runtime::write_global_files(temporary, sample_snapshot(iteration, 0, world, wide, arrays),
+                              shards);
   runtime::publish_folder(temporary, target);
   runtime::write_latest(target);
   return target;

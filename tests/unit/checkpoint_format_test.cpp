@@ -323,6 +323,22 @@ TEST(MatchParameters, ShowsTenLinesAtMost) {
   expect_in("and 3 more", message);
 }
 
+TEST(MatchArrays, ListsTheDifferences) {
+  const std::vector<std::string> expected = {"master", "exp_avg", "exp_avg_sq"};
+  match_arrays(expected, sample_snapshot(1, 0, 2).shard);
+  ShardData stored;
+  for (const std::string name : {"master", "momentum_buffer", "ema"}) stored.arrays[name] = {};
+  const std::string message =
+      message_of<ConfigurationError>([&] { match_arrays(expected, stored); });
+  expect_in("checkpoint of another optimizer: 4 arrays differ", message);
+  expect_in("missing in the checkpoint: exp_avg_sq", message);
+  expect_in("only in the checkpoint: ema", message);
+  expect_in("only in the checkpoint: momentum_buffer", message);
+  stored.arrays.erase("momentum_buffer");
+  expect_in("checkpoint of another optimizer: 1 array differs\n  only in the checkpoint: ema\n",
+            message_of<ConfigurationError>([&] { match_arrays({"master"}, stored); }));
+}
+
 TEST(MatchParameters, SeesAnotherOrderAndOtherBuffers) {
   const std::vector<ParameterRecord> ab = {{"a", {1}, "fp32", 0, 1, 0, {}},
                                            {"b", {1}, "fp32", 1, 1, 0, {}}};

@@ -87,6 +87,31 @@ TEST(Reader, GivesParametersWithoutRanks) {
   }
 }
 
+TEST(Reader, GivesAveragesWhereTheyWereKept) {
+  const TemporaryFolder folder;
+  write_sample(folder.path(), 5, 3, 400, {"master", "momentum_buffer", "ema"});
+  const StoredParameters stored = read_parameters(folder.path());
+  ASSERT_EQ(stored.masters.size(), stored.parameters.size());
+  ASSERT_EQ(stored.averages.size(), stored.parameters.size());
+  for (std::size_t i = 0; i < stored.parameters.size(); ++i) {
+    const auto& parameter = stored.parameters[i];
+    const std::vector<comm::Interval> whole = {
+        {parameter.begin, parameter.begin + parameter.numel}};
+    EXPECT_TRUE(same_bits(stored.masters[i], sample_values("master", 5, whole)));
+    EXPECT_TRUE(same_bits(stored.averages[i], sample_values("ema", 5, whole)));
+  }
+  write_sample(folder.path(), 6, 2);
+  EXPECT_TRUE(read_parameters(folder.path()).averages.empty());
+}
+
+TEST(Reader, NamesTheArraysInTheHeader) {
+  const TemporaryFolder folder;
+  const auto header = read_header(write_sample(folder.path(), 5, 2, 400, {"master", "ema"}));
+  ASSERT_EQ(header.snapshot.shard.arrays.size(), 2U);
+  EXPECT_TRUE(header.snapshot.shard.arrays.at("ema").empty());
+  EXPECT_TRUE(header.snapshot.shard.intervals.empty());
+}
+
 TEST(Reader, TakesTheNewestThatIsValid) {
   const TemporaryFolder folder;
   write_sample(folder.path(), 5, 2);
