@@ -76,7 +76,8 @@ void RunReport::iteration(const Progress& progress, const optim::StepReport& ste
 void RunReport::validation(const Progress& progress, const ValidationResult& result) {
   if (!log_) return;
   for (const ClipScores& clip : result.clips) {
-    log_->validation(clip.name, {clip.mean.psnr_y, clip.mean.bicubic_psnr_y});
+    const std::string of = result.weights == Weights::ema ? " (averages)" : "";
+    log_->validation(clip.name + of, {clip.mean.psnr_y, clip.mean.bicubic_psnr_y});
     MetricsRecord record{.type = RecordType::val};
     record.iter = progress.iteration;
     record.psnr_y = clip.mean.psnr_y;
@@ -85,6 +86,7 @@ void RunReport::validation(const Progress& progress, const ValidationResult& res
     record.extra = {{"name", clip.name},
                     {"frames", clip.frames},
                     {"exact_frames", clip.exact_frames},
+                    {"weights", std::string(to_string(result.weights))},
                     {"bicubic_ssim_y", clip.mean.bicubic_ssim_y}};
     append(record);
   }

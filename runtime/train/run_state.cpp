@@ -48,6 +48,18 @@ ShardData copy_shard(const optim::ShardView& view) {
   return shard;
 }
 
+/// Refuse, before anything changes, what fill_shard could not use whole.
+void check_shard(const ShardData& shard, const optim::ShardView& view) {
+  if (shard.intervals != view.intervals())
+    throw CheckpointError("the checkpoint was read for other pieces than the optimizer holds");
+  const auto elements = static_cast<std::size_t>(elements_of(shard.intervals));
+  for (const std::string& name : view.arrays) {
+    const auto found = shard.arrays.find(name);
+    if (found == shard.arrays.end() || found->second.size() != elements)
+      throw CheckpointError("the checkpoint lacks the array " + name + " of the optimizer");
+  }
+}
+
 void fill_shard(const ShardData& shard, const optim::ShardView& view) {
   for (std::size_t array = 0; array < view.arrays.size(); ++array) {
     auto next = shard.arrays.at(view.arrays[array]).begin();
@@ -149,20 +161,22 @@ Progress restore_snapshot(const Snapshot& snapshot, optim::Fp16Optimizer& optimi
                           const std::vector<optim::NamedBuffer>& buffers) {
   Progress progress;
   progress.iteration = snapshot.iteration;
+  check_shard(snapshot.shard, optimizer.shard());
   try {
-    optimizer.load_state(state_from(snapshot));
+    const optim::OptimizerState state = state_from(snapshot);
     if (snapshot.state.contains("validation")) {
       const nlohmann::json& validation = snapshot.state.at("validation");
       progress.psnr_y = validation.at("psnr_y").get<double>();
       progress.bicubic_psnr_y = validation.at("bicubic_psnr_y").get<double>();
       progress.is_validated = true;
     }
+    optimizer.load_state(state);
     fill_shard(snapshot.shard, optimizer.shard());
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(std::string("the state in the checkpoint is incomplete: ") +
                           error.what());
   } catch (const std::out_of_range&) {
-    throw CheckpointError("the checkpoint lacks an array or a counter of the optimizer");
+    throw CheckpointError("the checkpoint lacks a counter of the optimizer");
   }
   fill_buffers(snapshot.buffers, buffers);
   optimizer.publish_masters();

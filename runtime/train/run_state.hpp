@@ -21,7 +21,7 @@ struct Progress {
   bool is_validated = false;  ///< the two numbers above are there
 };
 
-/// The table of parameters as a checkpoint stores it, with Adam's counters. Local.
+/// The table of parameters as a checkpoint stores it, with its counters. Local.
 std::vector<ParameterRecord> parameter_records(const optim::Fp16Optimizer& optimizer);
 
 /// Copies of the module's buffers. Local.
@@ -35,7 +35,8 @@ Snapshot take_snapshot(optim::Fp16Optimizer& optimizer,
 
 /// Collective. Put a loaded snapshot, holding the intervals of optimizer.shard(), into optimizer,
 /// buffers and replicas.
-/// @throws CheckpointError when the state lacks a key or has one of the wrong type
+/// @throws CheckpointError when the state lacks a key or has one of the wrong type, or the shard an
+///         array; then nothing has changed
 Progress restore_snapshot(const Snapshot& snapshot, optim::Fp16Optimizer& optimizer,
                           const std::vector<optim::NamedBuffer>& buffers);
 

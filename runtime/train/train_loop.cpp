@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/train_loop.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -33,6 +34,7 @@ class Loop {
   optim::StepReport step();
   void compute_leaf(int leaf, StepTimes& times);
   void validate_now();
+  ValidationResult score(const std::filesystem::path& folder);
   bool save_now();
   void prune();
   bool is_due(std::int64_t frequency) const {
@@ -105,6 +107,25 @@ void Loop::compute_leaf(int leaf, StepTimes& times) {
   p_.optimizer.backward(loss);
 }
 
+/// Where averages are kept, they are what the network is made of meanwhile.
+ValidationResult Loop::score(const std::filesystem::path& folder) {
+  const Enlarge enlarge = [&](const torch::Tensor& x) { return p_.net.forward(x); };
+  const std::vector<std::string> arrays = p_.optimizer.shard().arrays;
+  if (std::find(arrays.begin(), arrays.end(), "ema") == arrays.end())
+    return validate(p_.data, p_.world, enlarge, folder);
+  p_.optimizer.publish_ema();
+  ValidationResult result;
+  try {
+    result = validate(p_.data, p_.world, enlarge, folder);
+  } catch (const AgreedError&) {
+    p_.optimizer.publish_masters();  // every rank is here
+    throw;
+  }
+  p_.optimizer.publish_masters();
+  result.weights = Weights::ema;
+  return result;
+}
+
 /// A validation that fails (a damaged frame, a full disk) costs a warning, not the run.
 void Loop::validate_now() {
   if (p_.data.held_out_count() == 0 || validated_iteration_ == progress_.iteration) return;
@@ -112,8 +133,7 @@ void Loop::validate_now() {
       p_.run_folder / "val" / fmt::format("{:08d}", progress_.iteration);
   p_.net.eval();
   try {
-    const ValidationResult result = validate(
-        p_.data, p_.world, [&](const torch::Tensor& x) { return p_.net.forward(x); }, folder);
+    const ValidationResult result = score(folder);
     progress_.psnr_y = result.mean.psnr_y;
     progress_.bicubic_psnr_y = result.mean.bicubic_psnr_y;
     progress_.is_validated = true;

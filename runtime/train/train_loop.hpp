@@ -52,7 +52,7 @@ struct TrainParts {
 
 /// Collective. Train from `progress` on to `options.total_iter`, or until a request to stop.
 /// The final state is saved, validated (unless stopped) and reported; a validation that fails is a
-/// warning.
+/// warning. Where the optimizer keeps averages, validation runs on them.
 /// @returns ExitCode::ok, or ExitCode::stopped after a checkpoint on request
 /// @throws AgreedError 74 when the final state could not be saved, naming the newest valid
 /// checkpoint; a

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "runtime/train/weights.hpp"
 #include "runtime/video/dataset.hpp"
 
 namespace vsr::runtime {
@@ -36,7 +37,8 @@ struct ClipScores {
 
 struct ValidationResult {
   std::vector<ClipScores> clips;
-  Scores mean;  ///< mean of the clips' means
+  Scores mean;                         ///< mean of the clips' means
+  Weights weights = Weights::masters;  ///< what the network was made of; set by who validates
 };
 
 /// Gives the network's picture, N×3×sh×sw, for a window N×T×3×h×w; FP32, host.

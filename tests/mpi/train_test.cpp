@@ -7,9 +7,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <limits>
 
 #include "comm/error.hpp"
+#include "optim/lamb.hpp"
 #include "runtime/metrics/psnr.hpp"
 #include "runtime/metrics/ssim.hpp"
 #include "runtime/models/bicubic.hpp"
@@ -19,6 +21,7 @@
 #include "runtime/video/test_clip.hpp"
 #include "runtime/video/video_writer.hpp"
 #include "tests/support/mpi_world.hpp"
+#include "tests/support/solo_world.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace vsr::runtime {
@@ -233,11 +236,123 @@ TEST_F(SnapshotTest, ALossScalerIsRestoredWhole) {
   EXPECT_EQ(optimizer_->state().scaler, (optim::LossScalerState{512, 1999, 1, 3}));
 }
 
-TEST_F(SnapshotTest, AnIncompleteStateIsRefused) {
-  Snapshot saved = snapshot();
-  saved.state.erase("loss_scaler");
-  EXPECT_THROW(restore_snapshot(saved, *optimizer_, {{"statistics", buffer_}}), CheckpointError);
+TEST_F(SnapshotTest, AnIncompleteStateIsRefusedAndChangesNothing) {
+  step();
+  const Snapshot before = snapshot();
+  step();
+  const Snapshot now = snapshot();
+  const auto refused = [&](const std::string& text, const std::function<void(Snapshot&)>& damage) {
+    Snapshot saved = before;
+    damage(saved);
+    try {
+      restore_snapshot(saved, *optimizer_, {{"statistics", buffer_}});
+      ADD_FAILURE() << "accepted without " << text;
+    } catch (const CheckpointError& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(snapshot().shard.arrays, now.shard.arrays);
+    EXPECT_EQ(snapshot().parameters, now.parameters);
+    EXPECT_EQ(snapshot().state, now.state);
+  };
+  refused("loss_scaler", [](Snapshot& saved) { saved.state.erase("loss_scaler"); });
+  refused("counter", [](Snapshot& saved) { saved.parameters[0].extra.erase("beta1_power"); });
+  refused("exp_avg_sq", [](Snapshot& saved) { saved.shard.arrays.erase("exp_avg_sq"); });
 }
+
+/// A small network and its optimizer in a world of its own choice.
+class KindOfRun {
+ public:
+  KindOfRun(const std::string& kind, comm::Communicator& world) {
+    torch::manual_seed(5);
+    net_ = torch::nn::Sequential(torch::nn::Linear(6, 300), torch::nn::ReLU(),
+                                 torch::nn::Linear(300, 1));
+    net_->to(torch::kHalf);
+    optim::Fp16OptimizerOptions options;
+    options.leaves = 4;
+    options.static_loss_scale = 1024;
+    options.ema_decay = 0.75;
+    optimizer_ = std::make_unique<optim::Fp16Optimizer>(inner(kind), world, options);
+  }
+
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) {
+      optimizer_->zero_grad();
+      for (const int leaf : optimizer_->my_leaves()) {
+        const torch::Tensor x = torch::full({2, 6}, 0.25 * (leaf + 1), torch::kHalf);
+        optimizer_->backward((net_->forward(x).to(torch::kFloat) - leaf).square().mean());
+      }
+      optimizer_->step();
+    }
+  }
+
+  optim::Fp16Optimizer& optimizer() { return *optimizer_; }
+  torch::Tensor output() {
+    const torch::NoGradGuard no_gradients;
+    return net_->forward(torch::ones({1, 6}, torch::kHalf));
+  }
+  Snapshot snapshot() { return take_snapshot(*optimizer_, {}, Progress{.iteration = 3}, {}); }
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> inner(const std::string& kind) {
+    using namespace torch::optim;
+    if (kind == "sgd")
+      return std::make_unique<SGD>(net_->parameters(),
+                                   SGDOptions(1e-2).momentum(0.9).nesterov(true));
+    return std::make_unique<optim::Lamb>(net_->parameters(),
+                                         optim::LambOptions(1e-2).weight_decay(0.01));
+  }
+
+  torch::nn::Sequential net_{nullptr};
+  std::unique_ptr<optim::Fp16Optimizer> optimizer_;
+};
+
+class KindTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(KindTest, MastersAndAveragesEqualThoseOfOneRank) {
+  test::SoloWorld alone;
+  KindOfRun many(GetParam(), test::world());
+  KindOfRun one(GetParam(), alone);
+  many.steps(5);
+  one.steps(5);
+  EXPECT_EQ(many.optimizer().masters_hash(), one.optimizer().masters_hash());
+  const Snapshot whole = one.snapshot();
+  const Snapshot mine = many.snapshot();
+  const std::size_t moments = GetParam() == "sgd" ? 1 : 2;
+  ASSERT_EQ(whole.shard.arrays.size(), 2 + moments);
+  ASSERT_EQ(whole.shard.intervals.front().begin, 0);
+  for (const auto& [name, values] : mine.shard.arrays) {
+    std::vector<float> expected;
+    for (const comm::Interval piece : mine.shard.intervals) {
+      const auto& all = whole.shard.arrays.at(name);
+      expected.insert(expected.end(), all.begin() + piece.begin, all.begin() + piece.end);
+    }
+    EXPECT_EQ(values, expected) << name;
+  }
+  EXPECT_NE(whole.shard.arrays.at("ema"), whole.shard.arrays.at("master"));
+
+  const torch::Tensor of_masters = many.output();
+  many.optimizer().publish_ema();
+  one.optimizer().publish_ema();
+  EXPECT_TRUE(torch::equal(many.output(), one.output()));
+  EXPECT_FALSE(torch::equal(many.output(), of_masters));
+  many.optimizer().publish_masters();
+  EXPECT_TRUE(torch::equal(many.output(), of_masters));
+}
+
+TEST_P(KindTest, RestoringGivesTheSameStepsAgain) {
+  KindOfRun run(GetParam(), test::world());
+  run.steps(2);
+  const Snapshot saved = run.snapshot();
+  run.steps(3);
+  const Snapshot expected = run.snapshot();
+  restore_snapshot(saved, run.optimizer(), {});
+  EXPECT_EQ(run.snapshot().shard.arrays, saved.shard.arrays);
+  run.steps(3);
+  EXPECT_EQ(run.snapshot().shard.arrays, expected.shard.arrays);
+  EXPECT_EQ(run.snapshot().parameters, expected.parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, KindTest, ::testing::Values("sgd", "lamb"));
 
 }  // namespace
 }  // namespace vsr::runtime
