@@ -31,14 +31,14 @@ void check_data(const TrainOptions& o) {
                         set.name, path));
 }
 
-using Kinds = std::vector<Scheduler>;
+using Curves = std::vector<Scheduler>;
 
-const Kinds kWithMinimum = {Scheduler::cosine, Scheduler::cosine_restart, Scheduler::triangular};
-const Kinds kWarmedUp = {Scheduler::constant, Scheduler::cosine, Scheduler::multistep,
-                         Scheduler::cosine_restart};
+const Curves kWithMinimum = {Scheduler::cosine, Scheduler::cosine_restart, Scheduler::triangular};
+const Curves kWarmedUp = {Scheduler::constant, Scheduler::cosine, Scheduler::multistep,
+                          Scheduler::cosine_restart};
 
 /// The options that not every curve has.
-const std::vector<std::pair<std::string, Kinds>> kCurveOptions = {
+const std::vector<std::pair<std::string, Curves>> kCurveOptions = {
     {"eta-min", kWithMinimum},
     {"milestones", {Scheduler::multistep}},
     {"gamma", {Scheduler::multistep}},
@@ -50,7 +50,16 @@ const std::vector<std::pair<std::string, Kinds>> kCurveOptions = {
     {"div-factor", {Scheduler::one_cycle}},
     {"final-div-factor", {Scheduler::one_cycle}}};
 
-bool contains(const Kinds& kinds, Scheduler kind) {
+using Optimizers = std::vector<OptimizerKind>;
+
+/// The options that not every optimizer has.
+const std::vector<std::pair<std::string, Optimizers>> kOptimizerOptions = {
+    {"betas", {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb}},
+    {"momentum", {OptimizerKind::sgd}},
+    {"nesterov", {OptimizerKind::sgd}}};
+
+template <class Kind>
+bool contains(const std::vector<Kind>& kinds, Kind kind) {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
@@ -60,13 +69,30 @@ std::string given(const TrainOptions& o, std::string_view name) {
   return lines.empty() ? std::string() : lines.front();
 }
 
-void refuse_unless(const Kinds& kinds, const TrainOptions& o, const std::string& name) {
-  if (contains(kinds, o.scheduler)) return;
+/// The option as it was given; a flag has no value.
+std::string as_given(const TrainOptions& o, const std::string& name) {
+  const bool is_flag = find_option(name)->value_name.empty();
+  return "--" + name + (is_flag ? "" : " " + given(o, name));
+}
+
+/// `name`, which was given, goes with `kinds` of the option `chooser` only.
+template <class Kind>
+void refuse_unless(const std::vector<Kind>& kinds, Kind chosen, const char* chooser,
+                   const TrainOptions& o, const std::string& name) {
+  if (contains(kinds, chosen)) return;
   std::vector<std::string> names;
-  for (const Scheduler kind : kinds) names.emplace_back(to_string(kind));
-  throw ConfigurationError(
-      fmt::format("--{} {} with --scheduler {}: expected only with {}; leave --{} out", name,
-                  given(o, name), to_string(o.scheduler), alternatives(names), name));
+  for (const Kind kind : kinds) names.emplace_back(to_string(kind));
+  throw ConfigurationError(fmt::format("{} with --{} {}: expected only with {}; leave --{} out",
+                                       as_given(o, name), chooser, to_string(chosen),
+                                       alternatives(names), name));
+}
+
+void check_optimizer(const TrainOptions& o) {
+  for (const auto& [name, kinds] : kOptimizerOptions)
+    if (!given(o, name).empty()) refuse_unless(kinds, o.optimizer, "optimizer", o, name);
+  if (o.nesterov && momentum_of(o) == 0)
+    throw ConfigurationError(
+        "--nesterov with --momentum 0: expected a momentum above 0; leave one of them out");
 }
 
 void require_option(const TrainOptions& o, const std::string& name, const char* example) {
@@ -90,8 +116,8 @@ void check_periods(const TrainOptions& o) {
 
 void check_schedule(const TrainOptions& o) {
   for (const auto& [name, kinds] : kCurveOptions)
-    if (!given(o, name).empty()) refuse_unless(kinds, o, name);
-  if (o.warmup_iter > 0) refuse_unless(kWarmedUp, o, "warmup-iter");
+    if (!given(o, name).empty()) refuse_unless(kinds, o.scheduler, "scheduler", o, name);
+  if (o.warmup_iter > 0) refuse_unless(kWarmedUp, o.scheduler, "scheduler", o, "warmup-iter");
   if (o.scheduler == Scheduler::multistep) require_option(o, "milestones", "3000 4000");
   if (o.scheduler == Scheduler::triangular) require_option(o, "stepsize", "2000");
   if (o.scheduler == Scheduler::cosine_restart) {
@@ -155,6 +181,7 @@ void check_training(const TrainOptions& o) {
 void check_options(const TrainOptions& options) {
   check_data(options);
   check_training(options);
+  check_optimizer(options);
   check_schedule(options);
   check_loss_scaler(options);
 }

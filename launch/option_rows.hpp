@@ -149,6 +149,9 @@ OptionRow list(OptionGroup group, std::string name, std::string value_name, std:
   return r;
 }
 
+/// Rows of the optimizer: --optimizer, what its kinds need, and --ema-decay.
+void add_optimizer_rows(std::vector<OptionRow>& table);
+
 /// Rows of the learning rate: --scheduler and what its curves need.
 void add_schedule_rows(std::vector<OptionRow>& table);
 

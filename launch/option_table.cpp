@@ -13,10 +13,6 @@ namespace {
 const Lines kModels{"espcn", "vespcn"};
 const Lines kLosses{"charbonnier", "l1", "mse"};
 
-bool below_one(double v) {
-  return v >= 0 && v < 1;
-}
-
 const std::string& non_empty(const std::string& text, const char* what) {
   if (text.empty()) throw BadValue{text, what};
   return text;
@@ -47,19 +43,6 @@ void add_validation_paths(TrainOptions& o, Values values) {
 std::string one_of(const std::string& text, const Lines& names) {
   if (std::find(names.begin(), names.end(), text) == names.end()) throw_bad_choice(text, names);
   return text;
-}
-
-std::array<double, 2> two_betas(Values values) {
-  const std::string text = joined(values);
-  const auto blank = text.find(' ');
-  const char* expected = "two numbers from 0 to below 1, for example 0.9 0.99";
-  if (blank == std::string::npos) throw BadValue{text, expected};
-  try {
-    return {real_number(text.substr(0, blank), expected, below_one),
-            real_number(text.substr(blank + 1), expected, below_one)};
-  } catch (const BadValue&) {
-    throw BadValue{text, expected};
-  }
 }
 
 /// Dynamic scaling's rules, each after what a program of that name does.
@@ -168,17 +151,7 @@ void add_training_rows(std::vector<OptionRow>& t) {
   t.push_back(whole<std::int64_t>(g, "total-iter", "ITERATIONS",
                                   "length of the run, skipped steps included",
                                   &TrainOptions::total_iter, 1));
-  t.push_back(real(g, "lr", "learning rate, the highest of the schedule", &TrainOptions::lr,
-                   "a number above 0", positive));
-  t.push_back(real(g, "weight-decay", "of Adam, added to the gradient", &TrainOptions::weight_decay,
-                   "a number of at least 0", not_negative));
-  OptionRow betas{"betas",    g,     "B1 B2", "of Adam, decay of its two averages",
-                  "0.9 0.99", false, true};
-  betas.set = [](TrainOptions& o, Values values) { o.betas = two_betas(values); };
-  betas.get = [](const TrainOptions& o) {
-    return Lines{number_text(o.betas[0]) + " " + number_text(o.betas[1])};
-  };
-  t.push_back(std::move(betas));
+  add_optimizer_rows(t);
   t.push_back(row(
       g, "loss", "NAME", "charbonnier, l1 or mse; mean over a leaf",
       [](TrainOptions& o, const std::string& v) { o.loss = one_of(v, kLosses); },

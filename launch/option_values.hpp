@@ -29,6 +29,10 @@ inline constexpr Names<Reduction, 3> kReductions{
     {{Reduction::exact, "exact"}, {Reduction::allreduce, "allreduce"}, {Reduction::fast, "fast"}}};
 inline constexpr Names<Backend, 3> kBackends{
     {{Backend::automatic, "auto"}, {Backend::mpi, "mpi"}, {Backend::nccl, "nccl"}}};
+inline constexpr Names<OptimizerKind, 4> kOptimizers{{{OptimizerKind::adam, "adam"},
+                                                      {OptimizerKind::adamw, "adamw"},
+                                                      {OptimizerKind::sgd, "sgd"},
+                                                      {OptimizerKind::lamb, "lamb"}}};
 inline constexpr Names<Scheduler, 6> kSchedulers{{{Scheduler::constant, "constant"},
                                                   {Scheduler::cosine, "cosine"},
                                                   {Scheduler::multistep, "multistep"},

@@ -18,6 +18,7 @@ namespace vsr::launch {
 enum class Precision { fp32, fp16, bf16, amp };
 enum class Reduction { exact, allreduce, fast };
 enum class Backend { automatic, mpi, nccl };
+enum class OptimizerKind { adam, adamw, sgd, lamb };
 enum class Scheduler { constant, cosine, multistep, cosine_restart, triangular, one_cycle };
 enum class AnnealStrategy { cos, linear };
 enum class ResumeMode { never, automatic, must, path };
@@ -69,9 +70,14 @@ struct TrainOptions {
   int batch = 2;   ///< samples in a leaf
   int leaves = 8;  ///< per step, over all ranks
   std::int64_t total_iter = 1000;
+  OptimizerKind optimizer = OptimizerKind::adam;
   double lr = 2e-4;
   double weight_decay = 0;
-  std::array<double, 2> betas{0.9, 0.99};
+  // Of the optimizer; what is empty was not given. Defaults: launch/step_settings.hpp.
+  std::optional<std::array<double, 2>> betas;  ///< adam, adamw, lamb
+  std::optional<double> momentum;              ///< sgd
+  bool nesterov = false;                       ///< sgd
+  double ema_decay = 0;                        ///< of the average of the masters; 0: none is kept
   std::string loss = "charbonnier";
   double clip_grad = 0;  ///< largest 2-norm; 0: off
   Scheduler scheduler = Scheduler::cosine;
@@ -139,6 +145,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 std::string_view to_string(Precision value);
 std::string_view to_string(Reduction value);
 std::string_view to_string(Backend value);
+std::string_view to_string(OptimizerKind value);
 std::string_view to_string(Scheduler value);
 std::string_view to_string(AnnealStrategy value);
 /// "never", "auto", "must", or the path.

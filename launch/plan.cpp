@@ -56,12 +56,12 @@ std::string held_out_text(const PlanNumbers& n) {
 
 std::int64_t state_bytes_per_rank(const PlanNumbers& n) {
   VSR_CHECK(n.world >= 1, "the number of ranks must be positive");
-  const std::int64_t sharded = n.leaves > n.world ? 20 : 16;
+  const std::int64_t sharded = (n.leaves > n.world ? 8 : 4) + 4 * n.fp32_arrays;
   return n.parameters * 4 + (n.parameters * sharded + n.world - 1) / n.world;
 }
 
 std::int64_t checkpoint_bytes(const PlanNumbers& n) {
-  return n.parameters * 12;
+  return n.parameters * 4 * n.fp32_arrays;
 }
 
 std::string plan_text(const PlanNumbers& n) {
@@ -85,6 +85,7 @@ std::string plan_text(const PlanNumbers& n) {
         fmt::format("{} of {} ranks have no leaf and idle; use --leaves {} or fewer ranks",
                     n.world - n.leaves, n.world, n.world));
   add(text, "reduction", n.reduction);
+  add(text, "optimizer", n.optimizer);
   add(text, "iterations",
       fmt::format("{}, {:.2f} per epoch, {:.2f} epochs", format_count(n.total_iter), per_epoch,
                   static_cast<double>(n.total_iter) / per_epoch));

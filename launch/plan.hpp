@@ -21,6 +21,8 @@ struct PlanNumbers {
   std::string model;
   std::string precision;  ///< as on the command line
   std::string reduction;  ///< as on the command line
+  std::string optimizer;  ///< with its constants
+  int fp32_arrays = 3;    ///< master, moments and average
   int world = 1;          ///< ranks
   int leaves = 8;         ///< per step, over all ranks
   int batch = 2;          ///< samples in a leaf
@@ -33,12 +35,12 @@ struct PlanNumbers {
   std::function<double(std::int64_t)> learning_rate;  ///< of the applied step t, 0-based
 };
 
-/// Memory for parameters, gradients and optimizer of one rank, activations excluded, in bytes:
-/// 4 + 16/P per parameter with one leaf per rank, 4 + 20/P with several.
+/// Memory for parameters, gradients and optimizer of one rank, activations excluded, in bytes per
+/// parameter: 4 + (4 + 4A)/P with A FP32 arrays and one leaf per rank, 4 + (8 + 4A)/P with several;
+/// 4 + 16/P and 4 + 20/P for Adam.
 std::int64_t state_bytes_per_rank(const PlanNumbers& numbers);
 
-/// Size of one checkpoint over all ranks, in bytes: an FP32 master and two FP32 moments per
-/// parameter.
+/// Size of one checkpoint over all ranks, in bytes: all FP32 arrays.
 std::int64_t checkpoint_bytes(const PlanNumbers& numbers);
 
 /// The plan, one fact per line, ending in a newline; warns when there are fewer leaves than ranks.

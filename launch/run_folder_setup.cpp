@@ -48,6 +48,15 @@ std::optional<runtime::CheckpointHeader> newest_header(const TrainOptions& optio
   return std::nullopt;
 }
 
+/// What a checkpoint was made with. Those from before there was a choice of optimizers have Adam,
+/// and no averages.
+nlohmann::json saved_configuration(const runtime::Snapshot& header) {
+  nlohmann::json saved = header.state.value("configuration", nlohmann::json::object());
+  if (!saved.contains("optimizer")) saved["optimizer"] = to_string(OptimizerKind::adam);
+  if (!saved.contains("ema-decay")) saved["ema-decay"] = 0.0;
+  return saved;
+}
+
 int saved_leaves(const TrainOptions& options) {
   const auto header = newest_header(options);
   if (!header) return options.leaves;
@@ -114,9 +123,10 @@ Start resume(const TrainOptions& options, const nlohmann::json& configuration,
       [&](const runtime::Snapshot& header) -> std::vector<comm::Interval> {
         runtime::match_parameters(runtime::parameter_records(optimizer), header.parameters);
         runtime::match_buffers(runtime::buffer_records(buffers), header.buffers);
-        runtime::match_configuration(header.state.value("configuration", nlohmann::json::object()),
-                                     configuration);
-        return optimizer.shard().intervals();
+        runtime::match_configuration(saved_configuration(header), configuration);
+        const optim::ShardView shard = optimizer.shard();
+        runtime::match_arrays(shard.arrays, header.shard);
+        return shard.intervals();
       });
   Start start;
   if (!loaded) {

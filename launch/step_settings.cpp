@@ -2,6 +2,7 @@
 #include "launch/step_settings.hpp"
 
 #include "comm/error.hpp"
+#include "launch/option_values.hpp"
 
 namespace vsr::launch {
 namespace {
@@ -16,6 +17,40 @@ optim::OneCycleLr one_cycle(const TrainOptions& o) {
 }
 
 }  // namespace
+
+bool has_betas(OptimizerKind kind) {
+  return kind != OptimizerKind::sgd;
+}
+
+std::array<double, 2> betas_of(const TrainOptions& options) {
+  return options.betas.value_or(kDefaultBetas);
+}
+
+double momentum_of(const TrainOptions& options) {
+  return options.momentum.value_or(kDefaultMomentum);
+}
+
+int fp32_arrays(const TrainOptions& options) {
+  const int momentum = momentum_of(options) != 0 ? 1 : 0;
+  const int moments = has_betas(options.optimizer) ? 2 : momentum;
+  return 1 + moments + (options.ema_decay > 0 ? 1 : 0);
+}
+
+std::string optimizer_text(const TrainOptions& options) {
+  std::string text(to_string(options.optimizer));
+  if (has_betas(options.optimizer)) {
+    const auto [first, second] = betas_of(options);
+    text += fmt::format(", betas {} {}", number_text(first), number_text(second));
+  } else {
+    text += fmt::format(", {}momentum {}", options.nesterov ? "Nesterov " : "",
+                        number_text(momentum_of(options)));
+  }
+  if (options.weight_decay > 0) text += ", weight decay " + number_text(options.weight_decay);
+  if (options.ema_decay > 0)
+    text += fmt::format("; validated on averages of the masters with decay {}",
+                        number_text(options.ema_decay));
+  return text;
+}
 
 optim::Schedule make_schedule(const TrainOptions& o) {
   const double eta_min = o.eta_min.value_or(kDefaultEtaMin);

@@ -9,6 +9,7 @@
 #include "comm/error.hpp"
 #include "launch/plan.hpp"
 #include "launch/step_settings.hpp"
+#include "optim/lamb.hpp"
 #include "runtime/precision/cpu_kernels.hpp"
 #include "runtime/video/clip.hpp"
 
@@ -44,6 +45,47 @@ optim::Reduction reduction_of(Reduction reduction) {
       return optim::Reduction::fast;
   }
   throw ArgumentError("a reduction without a name");
+}
+
+template <class Adam, class Options>
+std::unique_ptr<torch::optim::Optimizer> adam_like(const TrainOptions& options,
+                                                   std::vector<torch::Tensor> parameters) {
+  const auto [first, second] = betas_of(options);
+  return std::make_unique<Adam>(
+      std::move(parameters),
+      Options(options.lr).betas({first, second}).weight_decay(options.weight_decay));
+}
+
+std::unique_ptr<torch::optim::Optimizer> inner_optimizer(const TrainOptions& options,
+                                                         std::vector<torch::Tensor> parameters) {
+  using namespace torch::optim;
+  switch (options.optimizer) {
+    case OptimizerKind::adam:
+      return adam_like<Adam, AdamOptions>(options, std::move(parameters));
+    case OptimizerKind::adamw:
+      return adam_like<AdamW, AdamWOptions>(options, std::move(parameters));
+    case OptimizerKind::lamb:
+      return adam_like<optim::Lamb, optim::LambOptions>(options, std::move(parameters));
+    case OptimizerKind::sgd:
+      return std::make_unique<SGD>(std::move(parameters), SGDOptions(options.lr)
+                                                              .momentum(momentum_of(options))
+                                                              .nesterov(options.nesterov)
+                                                              .weight_decay(options.weight_decay));
+  }
+  throw ArgumentError("an optimizer without a name");
+}
+
+/// The constants of the optimizer, by option name; those that count with its kind.
+void add_optimizer_facts(const TrainOptions& options, nlohmann::json& json) {
+  json["optimizer"] = to_string(options.optimizer);
+  json["weight-decay"] = options.weight_decay;
+  json["ema-decay"] = options.ema_decay;
+  if (has_betas(options.optimizer)) {
+    json["betas"] = betas_of(options);
+  } else {
+    json["momentum"] = momentum_of(options);
+    json["nesterov"] = options.nesterov;
+  }
 }
 
 /// What shapes the curve of the learning rate, by option name.
@@ -141,10 +183,7 @@ runtime::LoopOptions loop_options(const TrainOptions& options) {
 std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const TrainOptions& options,
                                                      runtime::Fp16Module<runtime::VsrNet>& net,
                                                      comm::Communicator& world) {
-  auto adam = std::make_unique<torch::optim::Adam>(net.parameters(),
-                                                   torch::optim::AdamOptions(options.lr)
-                                                       .betas({options.betas[0], options.betas[1]})
-                                                       .weight_decay(options.weight_decay));
+  auto inner = inner_optimizer(options, net.parameters());
   optim::Fp16OptimizerOptions settings;
   settings.dynamic_loss_scale = has_dynamic_loss_scale(options);
   settings.static_loss_scale = needs_loss_scale(options.precision) ? options.loss_scale.value : 1.0;
@@ -153,7 +192,8 @@ std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const TrainOptions& options
   settings.reduction = reduction_of(options.reduction);
   settings.parameters = net.named_parameters_with_masters();
   settings.buffers = net.named_buffers();
-  return std::make_unique<optim::Fp16Optimizer>(std::move(adam), world, std::move(settings));
+  settings.ema_decay = options.ema_decay;
+  return std::make_unique<optim::Fp16Optimizer>(std::move(inner), world, std::move(settings));
 }
 
 nlohmann::json configuration_of(const TrainOptions& options, const runtime::WindowDataset& data) {
@@ -174,12 +214,11 @@ nlohmann::json configuration_of(const TrainOptions& options, const runtime::Wind
                          {"seed", options.seed},
                          {"loss", options.loss},
                          {"lr", options.lr},
-                         {"betas", options.betas},
-                         {"weight-decay", options.weight_decay},
                          {"clip-grad", options.clip_grad},
                          {"scheduler", to_string(options.scheduler)},
                          {"warmup-iter", options.warmup_iter},
                          {"training clips", data.clip_facts()}};
+  add_optimizer_facts(options, json);
   std::visit(CurveFacts{json}, make_schedule(options).curve());
   if (has_dynamic_loss_scale(options)) {
     json["loss-scaler"] = options.loss_scaler.value_or("vsr");
@@ -207,6 +246,8 @@ std::string describe_plan(const TrainOptions& options, const runtime::WindowData
   return data.describe() + plan_text({.model = options.model,
                                       .precision = std::string(to_string(options.precision)),
                                       .reduction = std::string(to_string(options.reduction)),
+                                      .optimizer = optimizer_text(options),
+                                      .fp32_arrays = fp32_arrays(options),
                                       .world = world,
                                       .leaves = options.leaves,
                                       .batch = options.batch,

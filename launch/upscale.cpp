@@ -23,8 +23,22 @@ namespace {
 using runtime::Clip;
 using runtime::ImageU8;
 using runtime::StoredParameters;
+using runtime::Weights;
 
-void fill_parameters(runtime::VsrNet& net, const StoredParameters& stored) {
+/// The weights to use.
+/// @throws ConfigurationError when averages are asked for and none were kept
+Weights choose_weights(const std::optional<Weights>& asked, const StoredParameters& stored,
+                       const std::filesystem::path& checkpoint) {
+  const bool has_averages = !stored.averages.empty();
+  if (asked == Weights::ema && !has_averages)
+    throw ConfigurationError(checkpoint.string() +
+                             " holds no averages: its run had no --ema-decay; use --weights "
+                             "masters, or leave --weights out");
+  return asked.value_or(has_averages ? Weights::ema : Weights::masters);
+}
+
+void fill_parameters(runtime::VsrNet& net, const StoredParameters& stored, Weights weights) {
+  const auto& all = weights == Weights::ema ? stored.averages : stored.masters;
   const torch::NoGradGuard no_gradients;
   std::map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < stored.parameters.size(); ++i) index[stored.parameters[i].name] = i;
@@ -34,7 +48,7 @@ void fill_parameters(runtime::VsrNet& net, const StoredParameters& stored) {
         stored.parameters[found->second].shape != item.value().sizes().vec())
       throw ConfigurationError("the checkpoint has no parameter " + item.key() +
                                " of the shape its own configuration asks for");
-    const std::vector<float>& values = stored.masters[found->second];
+    const std::vector<float>& values = all[found->second];
     std::copy(values.begin(), values.end(), item.value().data_ptr<float>());
   }
 }
@@ -85,7 +99,8 @@ UpscaleResult upscale(const UpscaleOptions& options, const UpscaleProgress& prog
   const nlohmann::json configuration =
       stored.state.value("configuration", nlohmann::json::object());
   const auto network = runtime::make_network(model_options_of(configuration));
-  fill_parameters(*network, stored);
+  const Weights weights = choose_weights(options.weights, stored, options.checkpoint);
+  fill_parameters(*network, stored, weights);
   const runtime::Precision precision = options.precision.value_or(
       runtime::precision_from_name(configuration.value("precision", "fp16")));
   runtime::Fp16Module<runtime::VsrNet> net(network, precision);
@@ -100,7 +115,7 @@ UpscaleResult upscale(const UpscaleOptions& options, const UpscaleProgress& prog
     progress(frame + 1, clip->frame_count());
   }
   writer->finish();
-  return {clip->frame_count(), stored.iteration};
+  return {clip->frame_count(), stored.iteration, weights};
 }
 
 }  // namespace vsr::launch

@@ -78,6 +78,14 @@ bool print_help(const Command& command, const po::variables_map& values) {
   return true;
 }
 
+std::optional<runtime::Weights> weights_asked_for(const po::variables_map& values) {
+  if (values.count("weights") == 0) return std::nullopt;
+  const std::string name = values["weights"].as<std::string>();
+  for (const auto weights : {runtime::Weights::masters, runtime::Weights::ema})
+    if (name == to_string(weights)) return weights;
+  throw UsageError(fmt::format("--weights: got \"{}\", expected masters or ema", name));
+}
+
 int run_upscale(const std::vector<std::string>& arguments) {
   Command command{"vsr upscale CHECKPOINT IN OUT",
                   po::options_description("Options"),
@@ -85,6 +93,8 @@ int run_upscale(const std::vector<std::string>& arguments) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   command.options.add_options()("help,h", "this text")(
       "precision", po::value<std::string>(), "fp32, fp16, bf16 or amp (default: as trained)")(
+      "weights", po::value<std::string>(),
+      "masters, or ema: their moving average (default: ema where it was kept)")(
       "threads", po::value<int>()->default_value(cores), "threads to compute with");
   const po::variables_map values = parse(command, arguments);
   if (print_help(command, values)) return 0;
@@ -93,7 +103,7 @@ int run_upscale(const std::vector<std::string>& arguments) {
     throw UsageError(fmt::format("--threads {}: expected a number from 1 on", threads));
 
   UpscaleOptions options{values["CHECKPOINT"].as<std::string>(), values["IN"].as<std::string>(),
-                         values["OUT"].as<std::string>(), std::nullopt};
+                         values["OUT"].as<std::string>(), std::nullopt, weights_asked_for(values)};
   if (values.count("precision") > 0)
     options.precision = runtime::precision_from_name(values["precision"].as<std::string>());
   set_up_process(threads);
@@ -101,8 +111,8 @@ int run_upscale(const std::vector<std::string>& arguments) {
   const UpscaleResult result = upscale(options, [&](std::int64_t done, std::int64_t total) {
     if (is_terminal) fmt::print(stderr, "\r{}/{} frames{}", done, total, done == total ? "\n" : "");
   });
-  fmt::print("{} frames written to {} with the network of iteration {}\n", result.frames,
-             options.output.string(), result.iteration);
+  fmt::print("{} frames written to {} with the network of iteration {} (weights: {})\n",
+             result.frames, options.output.string(), result.iteration, to_string(result.weights));
   return 0;
 }
 

@@ -109,8 +109,9 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
 
   // Before the folder is written: a start that fails leaves nothing that looks like a run.
   const auto optimizer = make_optimizer(options, net, world);
-  const OpenRunFolder folder =
-      open_run_folder(options, parameters * 3 * static_cast<std::int64_t>(sizeof(float)), world);
+  const auto arrays = static_cast<std::int64_t>(optimizer->shard().arrays.size());
+  const OpenRunFolder folder = open_run_folder(
+      options, parameters * arrays * static_cast<std::int64_t>(sizeof(float)), world);
   runtime::CheckpointStore store(options.out, world);
   const nlohmann::json configuration = configuration_of(options, data);
   Start start = resume(options, configuration, store, *optimizer, net.named_buffers());

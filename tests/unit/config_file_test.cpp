@@ -99,15 +99,19 @@ TEST_F(ConfigFile, RoundTripOfEverything) {
   EXPECT_EQ(round_trip(options), options);
 }
 
-TEST_F(ConfigFile, RoundTripOfEachCurveAndOfScalerRules) {
-  const std::vector<std::vector<std::string>> curves = {
+TEST_F(ConfigFile, RoundTripOfEachCurveOptimizerAndOfScalerRules) {
+  const std::vector<std::vector<std::string>> kinds = {
       {"--scheduler", "multistep", "--milestones", "10", "20", "--gamma", "0.3"},
       {"--scheduler", "cosine_restart", "--periods", "400", "600", "--restart-weights", "1", "0.7"},
       {"--scheduler", "triangular", "--stepsize", "50", "--eta-min", "1e-6"},
       {"--scheduler", "one_cycle", "--pct-start", "0.4", "--anneal-strategy", "linear",
        "--div-factor", "10", "--final-div-factor", "1e5"},
+      {"--optimizer", "adamw", "--betas", "0.9", "0.95", "--weight-decay", "0.05"},
+      {"--optimizer", "sgd", "--momentum", "0", "--ema-decay", "0.9999"},
+      {"--optimizer", "sgd", "--nesterov"},
+      {"--optimizer", "lamb", "--weight-decay", "0.01", "--ema-decay", "0.999"},
       {"--loss-scaler", "megatron", "--loss-scale-window", "500"}};
-  for (auto words : curves) {
+  for (auto words : kinds) {
     words.insert(words.begin(), {"--train", "a.mp4"});
     const auto options = parse(words);
     EXPECT_EQ(round_trip(options), options) << write_config(options);
@@ -117,14 +121,20 @@ TEST_F(ConfigFile, RoundTripOfEachCurveAndOfScalerRules) {
   for (const char* line :
        {"\nscheduler = cosine_restart\n", "\nperiods = 400 600\n", "\nrestart-weights = 1 0.5\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line;
-  for (const char* key : {"\neta-min", "\nmilestones", "\ngamma", "\nloss-scaler"})
+  for (const char* key : {"\neta-min", "\nmilestones", "\ngamma", "\nloss-scaler", "\nbetas",
+                          "\nmomentum", "\nnesterov"})
     EXPECT_EQ(text.find(key), std::string::npos) << key;
+  const auto sgd = write_config(
+      parse({"--train", "a.mp4", "--optimizer", "sgd", "--momentum", "0.5", "--nesterov"}));
+  for (const char* line :
+       {"\noptimizer = sgd\n", "\nmomentum = 0.5\n", "\nnesterov = true\n", "\nema-decay = 0\n"})
+    EXPECT_NE(sgd.find(line), std::string::npos) << line << sgd;
 }
 
 TEST_F(ConfigFile, LinesOfTheWrittenFile) {
   const auto text = write_config(parse({"--train", "a.mp4", "b c.mp4", "--val", "x=d", "e"}));
   for (const char* line : {"\ntrain = a.mp4\ntrain = b c.mp4\n", "\nval = x=d\nval = x=e\n",
-                           "\nlr = 2e-4\n", "\nbetas = 0.9 0.99\n", "\nnum-frame = 3\n",
+                           "\nlr = 2e-4\n", "\noptimizer = adam\n", "\nnum-frame = 3\n",
                            "\nresume = never\n", "\nloss-scale = dynamic\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line;
   for (const char* key :
@@ -165,6 +175,9 @@ TEST_F(ConfigFile, Faults) {
   EXPECT_EQ(error_of("out = \"x\n"), ":1: got \"x, expected a closing quote");
   EXPECT_EQ(error_of("out = \"x\" y\n"), ":1: got y after the closing quote, expected nothing");
   EXPECT_EQ(error_of("help = true\n"), ":1: help belongs on the command line; remove the line");
+  EXPECT_EQ(error_of("optimizer = adamv\n"),
+            ":1: optimizer: got \"adamv\", expected adam, adamw, sgd or lamb; did you mean adam?");
+  EXPECT_EQ(error_of("nesterov = 1\n"), ":1: nesterov: got \"1\", expected true or false");
   EXPECT_EQ(error_of("no-augment = yes\n"), ":1: no-augment: got \"yes\", expected true or false");
 }
 

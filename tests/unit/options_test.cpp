@@ -52,7 +52,9 @@ TEST(Options, Defaults) {
   EXPECT_EQ(o.total_iter, 1000);
   EXPECT_EQ(o.lr, 2e-4);
   EXPECT_EQ(o.weight_decay, 0);
-  EXPECT_EQ(o.betas, (std::array<double, 2>{0.9, 0.99}));
+  EXPECT_EQ(o.optimizer, OptimizerKind::adam);
+  EXPECT_FALSE(o.betas || o.momentum || o.nesterov);
+  EXPECT_EQ(o.ema_decay, 0);
   EXPECT_EQ(o.loss, "charbonnier");
   EXPECT_EQ(o.precision, Precision::fp16);
   EXPECT_EQ(o.reduction, Reduction::exact);
@@ -104,6 +106,10 @@ TEST(Options, TakesEveryOption) {
                         "40",
                         "--lr",
                         "1e-3",
+                        "--optimizer",
+                        "lamb",
+                        "--ema-decay",
+                        "0.999",
                         "--weight-decay",
                         "0.01",
                         "--betas",
@@ -165,6 +171,8 @@ TEST(Options, TakesEveryOption) {
   EXPECT_EQ(o.total_iter, 40);
   EXPECT_EQ(o.lr, 1e-3);
   EXPECT_EQ(o.weight_decay, 0.01);
+  EXPECT_EQ(o.optimizer, OptimizerKind::lamb);
+  EXPECT_EQ(o.ema_decay, 0.999);
   EXPECT_EQ(o.betas, (std::array<double, 2>{0.8, 0.95}));
   EXPECT_EQ(o.loss, "l1");
   EXPECT_EQ(o.clip_grad, 0.5);
@@ -262,6 +270,12 @@ TEST(Options, ValuesOutOfRange) {
             "--betas: got \"0.9\", expected two numbers from 0 to below 1, for example 0.9 0.99");
   EXPECT_EQ(usage({"--betas", "0.9", "1"}),
             "--betas: got \"0.9 1\", expected two numbers from 0 to below 1, for example 0.9 0.99");
+  for (const std::string value : {"1", "-0.1", "nan", "0.99x"}) {
+    EXPECT_EQ(usage({"--ema-decay", value}),
+              "--ema-decay: got \"" + value + "\", expected 0, or a number between 0 and 1");
+    EXPECT_EQ(usage({"--momentum", value}),
+              "--momentum: got \"" + value + "\", expected a number from 0 to below 1");
+  }
   EXPECT_EQ(usage({"--loss-scale", "0"}),
             "--loss-scale: got \"0\", expected dynamic or a number above 0");
   for (const std::string value : {"1e+39", "1e+30", "16777217", "1e-60"})
@@ -292,6 +306,11 @@ TEST(Options, ChoicesNameTheNearest) {
             "deepspeed; did you mean torch?");
   EXPECT_EQ(usage({"--anneal-strategy", "sin"}),
             "--anneal-strategy: got \"sin\", expected cos or linear");
+  EXPECT_EQ(usage({"--optimizer", "adamax"}),
+            "--optimizer: got \"adamax\", expected adam, adamw, sgd or lamb; did you mean adam?");
+  EXPECT_EQ(usage({"--optimizer", "rprop"}),
+            "--optimizer: got \"rprop\", expected adam, adamw, sgd or lamb");
+  EXPECT_EQ(usage({"--ema_decay", "0.9"}), "unknown option --ema_decay; did you mean --ema-decay?");
   EXPECT_EQ(usage({"--backend", "gloo"}), "--backend: got \"gloo\", expected auto, mpi or nccl");
   EXPECT_EQ(usage({"--loss", "L1"}),
             "--loss: got \"L1\", expected charbonnier, l1 or mse; did you mean l1?");
@@ -343,7 +362,11 @@ TEST(Options, HelpShowsGroupsDefaultsAndUnits) {
                            "--num-frame N (=3, or 1 for espcn)",
                            "--gt-size PIXELS (=128)",
                            "--lr NUMBER (=2e-4)",
+                           "--optimizer adam|adamw|sgd|lamb (=adam)",
                            "--betas B1 B2 (=0.9 0.99)",
+                           "--momentum NUMBER (=0.9)",
+                           "--nesterov",
+                           "--ema-decay NUMBER (=0)",
                            "--eta-min NUMBER (=1e-7)",
                            "--out FOLDER (=runs/MODEL)",
                            "--precision fp32|fp16|bf16|amp (=fp16)",

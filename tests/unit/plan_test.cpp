@@ -16,6 +16,7 @@ PlanNumbers demo_numbers() {
   n.model = "vespcn";
   n.precision = "fp16";
   n.reduction = "exact";
+  n.optimizer = "adam, betas 0.9 0.99";
   n.world = 2;
   n.leaves = 8;
   n.batch = 2;
@@ -35,6 +36,7 @@ TEST(Plan, ExactText) {
             "held out         26 frames, in no training window (bigbuckbunny 26)\n"
             "leaves           8 per step of 2 samples, 4 per rank on 2 ranks\n"
             "reduction        exact\n"
+            "optimizer        adam, betas 0.9 0.99\n"
             "iterations       1 000, 6.25 per epoch, 160.00 epochs\n"
             "learning rate    2.00e-04 at step 0, 1.71e-04 at step 250, 1.00e-04 at step 500, "
             "2.93e-05 at step 750, 4.93e-10 at step 999\n"
@@ -74,6 +76,12 @@ TEST(Plan, MemoryByTheFormulas) {
   n.leaves = 8;
   EXPECT_EQ(state_bytes_per_rank(n), 9000);  // 4 + 20/4
   EXPECT_EQ(checkpoint_bytes(n), 12000);
+  n.fp32_arrays = 1;                         // sgd without momentum
+  EXPECT_EQ(state_bytes_per_rank(n), 7000);  // 4 + 12/4
+  EXPECT_EQ(checkpoint_bytes(n), 4000);
+  n.fp32_arrays = 4;                          // adam with an average
+  EXPECT_EQ(state_bytes_per_rank(n), 10000);  // 4 + 24/4
+  EXPECT_EQ(checkpoint_bytes(n), 16000);
 }
 
 TEST(Plan, RefusesWhatItCannotDivideBy) {

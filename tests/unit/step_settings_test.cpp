@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of learning rate and loss scale, to the numbers that they mean, and each message
-// where they contradict each other.
+// The options of optimizer, learning rate and loss scale, to the numbers that they mean, and each
+// message where they contradict each other.
 #include "launch/step_settings.hpp"
 
 #include <gtest/gtest.h>
@@ -147,6 +147,52 @@ TEST(Curves, ValuesOutOfRange) {
             "--stepsize: got \"0\", expected a whole number of at least 1");
   EXPECT_EQ(usage({"--pct-start", "1.5"}),
             "--pct-start: got \"1.5\", expected a number from 0 to 1");
+}
+
+TEST(Optimizers, HaveTheirConstants) {
+  EXPECT_EQ(betas_of(parse({})), (std::array<double, 2>{0.9, 0.99}));
+  EXPECT_EQ(betas_of(parse({"--optimizer", "lamb", "--betas", "0.8", "0.999"})),
+            (std::array<double, 2>{0.8, 0.999}));
+  EXPECT_EQ(momentum_of(parse({"--optimizer", "sgd"})), 0.9);
+  EXPECT_EQ(momentum_of(parse({"--optimizer", "sgd", "--momentum", "0"})), 0.0);
+}
+
+TEST(Optimizers, KeepTheirArrays) {
+  for (const char* kind : {"adam", "adamw", "lamb"}) {
+    EXPECT_EQ(fp32_arrays(parse({"--optimizer", kind})), 3) << kind;
+    EXPECT_EQ(fp32_arrays(parse({"--optimizer", kind, "--ema-decay", "0.5"})), 4) << kind;
+  }
+  EXPECT_EQ(fp32_arrays(parse({"--optimizer", "sgd"})), 2);
+  EXPECT_EQ(fp32_arrays(parse({"--optimizer", "sgd", "--momentum", "0"})), 1);
+  EXPECT_EQ(fp32_arrays(parse({"--optimizer", "sgd", "--momentum", "0", "--ema-decay", "0.999"})),
+            2);
+}
+
+TEST(Optimizers, AsText) {
+  EXPECT_EQ(optimizer_text(parse({})), "adam, betas 0.9 0.99");
+  EXPECT_EQ(optimizer_text(parse({"--optimizer", "sgd", "--momentum", "0"})), "sgd, momentum 0");
+  EXPECT_EQ(optimizer_text(parse({"--optimizer", "sgd", "--nesterov", "--weight-decay", "1e-4"})),
+            "sgd, Nesterov momentum 0.9, weight decay 1e-4");
+  EXPECT_EQ(optimizer_text(
+                parse({"--optimizer", "lamb", "--weight-decay", "0.01", "--ema-decay", "0.999"})),
+            "lamb, betas 0.9 0.99, weight decay 0.01; validated on averages of the masters with "
+            "decay 0.999");
+}
+
+TEST(Optimizers, OptionsOfAnotherKindAreRefused) {
+  EXPECT_EQ(configuration({"--optimizer", "sgd", "--betas", "0.9", "0.99"}),
+            "--betas 0.9 0.99 with --optimizer sgd: expected only with adam, adamw or lamb; leave "
+            "--betas out");
+  for (const std::string kind : {"adam", "adamw", "lamb"}) {
+    EXPECT_EQ(configuration({"--optimizer", kind, "--momentum", "0.5"}),
+              "--momentum 0.5 with --optimizer " + kind +
+                  ": expected only with sgd; leave --momentum out");
+    EXPECT_EQ(
+        configuration({"--optimizer", kind, "--nesterov"}),
+        "--nesterov with --optimizer " + kind + ": expected only with sgd; leave --nesterov out");
+  }
+  EXPECT_EQ(configuration({"--optimizer", "sgd", "--nesterov", "--momentum", "0"}),
+            "--nesterov with --momentum 0: expected a momentum above 0; leave one of them out");
 }
 
 TEST(LossScalerRules, BecomeConstants) {
