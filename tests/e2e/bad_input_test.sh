@@ -50,6 +50,11 @@ fi
 # An option of another curve than the chosen one.
 expect 78 "gamma.*expected only with multistep" "$new" --train "$clip" --out "$new" "${run[@]}" --gamma 0.5
 
+# An option of another optimizer.
+expect 78 "betas 0.9 0.99 with --optimizer sgd: expected only with" "$new" --train "$clip" --out "$new" "${run[@]}" --optimizer sgd --betas 0.9 0.99
+expect 78 "nesterov with --optimizer adam: expected only with sgd" "$new" --train "$clip" --out "$new" "${run[@]}" --nesterov
+expect 64 "ema-decay: got .1., expected 0, or a number" "$new" --train "$clip" --out "$new" "${run[@]}" --ema-decay 1
+
 # A folder that holds a run.
 train 1 --train "$clip" --out "$work/run" "${run[@]}"
 before=$(find "$work/run" -type f -exec md5sum {} + | sort)
@@ -63,6 +68,10 @@ with --scheduler multistep --milestones 20
 expect 78 'scheduler: the run has "cosine", now "multistep"' "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 with --loss-scaler apex
 expect 78 'loss-scaler: the run has "vsr", now "apex"' "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
+with --optimizer sgd
+expect 78 'optimizer: the run has "adam", now "sgd"' "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
+with --ema-decay 0.9
+expect 78 'ema-decay: the run has 0.0, now 0.9' "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 [[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "a refused start changed files"
 # Other clips under the same name.
 mkdir "$work/other"
@@ -97,6 +106,12 @@ else
   cat "$work/output.txt"
   fail "the damaged clip was not noticed"
 fi
+# The same in the middle of a run that validates on averages: training goes on from the masters.
+trained=$(masters)
+with --ema-decay 0.9 --val-freq 10
+train 2 --train "$clip" --val "held=$work/held.mp4" --out "$work/averages" "${changed[@]}"
+grep -q "validation of iteration 10 failed" "$work/output.txt" && [[ $(masters) == "$trained" ]] ||
+  { cat "$work/output.txt"; fail "a failed validation on averages changed the run"; }
 
 # A truncated checkpoint: the newest is set aside and the one before taken; only bad ones: 65.
 shard=$(ls "$work"/run/ckpt/step_00000040/shard_*.h5)

@@ -86,6 +86,36 @@ size=$(od -An -t u1 -j 16 -N 8 "$file" | tr -s ' ')
 "$VSR_BIN/vsr" upscale "$work/run/ckpt/step_00000040" "$work/low.mp4" "$work/high.mp4" >/dev/null
 [[ -s $work/high.mp4 ]] || fail "no mp4"
 
+# Averages: validated on, and upscaled with unless the masters are asked for.
+averages=(--total-iter 10 --lr 1e-2 --optimizer sgd --momentum 0.5 --ema-decay 0.99)
+with "${averages[@]}"
+train 2 --train "$clip" --out "$work/averages" "${changed[@]}"
+trained=$(masters)
+grep -qE '^optimizer +sgd, momentum 0.5; validated on averages of the masters with decay 0.99$' "$work/output.txt" &&
+  grep -q '^val clip (averages)  psnr-y' "$work/output.txt" || { cat "$work/output.txt"; fail "no word of the averages"; }
+grep -q '"type":"val".*"weights":"ema"' "$work/averages/metrics.jsonl" || fail "metrics.jsonl: no word of the averages"
+grep -q '"type":"val".*"weights":"masters"' "$work/run/metrics.jsonl" || fail "metrics.jsonl: no word of the masters"
+# What a validation on averages leaves behind are the masters.
+with "${averages[@]}" --val-freq 3
+train 3 --train "$clip" --out "$work/validated" "${changed[@]}"
+[[ $(masters) == "$trained" ]] || fail "a validation on averages changed the run"
+upscale() {
+  "$VSR_BIN/vsr" upscale "$1" "$work/low.mp4" "$work/$2" "${@:3}" | tail -n 1
+}
+[[ $(upscale "$work/averages" by_default) == *"(weights: ema)" ]] || fail "upscale did not take the averages"
+[[ $(upscale "$work/averages" by_name --weights ema) == *"(weights: ema)" ]] || fail "upscale --weights ema"
+[[ $(upscale "$work/averages" by_masters --weights masters) == *"(weights: masters)" ]] || fail "upscale --weights masters"
+[[ $(upscale "$work/run" plain) == *"(weights: masters)" ]] || fail "upscale without averages"
+diff -r "$work/by_default" "$work/by_name" >/dev/null || fail "the same weights give other pictures"
+! diff -r "$work/by_default" "$work/by_masters" >/dev/null || fail "averages and masters give the same pictures"
+refuse_upscale() {
+  rc=0
+  "$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/never" --weights "$1" 2>"$work/err" || rc=$?
+  [[ $rc == "$2" && ! -e $work/never ]] && grep -q "$3" "$work/err" || fail "--weights $1: $rc $(cat "$work/err")"
+}
+refuse_upscale ema 78 "holds no averages"
+refuse_upscale average 64 'got "average", expected masters or ema'
+
 # What is there already stays: the input itself, an older result.
 rc=0
 "$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/low.mp4" 2>"$work/err" || rc=$?
