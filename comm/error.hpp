@@ -93,8 +93,8 @@ class CommError : public Error {
       : Error(ExitCode::communication, message, where) {}
 };
 
-/// The CUDA runtime or a kernel failed: a fault of the machine, after which a run can go on from its
-/// last checkpoint (exit 75).
+/// The CUDA runtime or a kernel failed: a fault of the machine, after which a run can go on from
+/// its last checkpoint (exit 75).
 class CudaError : public Error {
  public:
   explicit CudaError(const std::string& message,
