@@ -15,6 +15,7 @@
 #include <span>
 
 #include "comm/shard.hpp"
+#include "optim/cuda/census_record.hpp"
 #include "optim/flat_layout.hpp"
 #include "optim/kernels.hpp"
 #include "optim/update_kernels.hpp"
@@ -26,14 +27,6 @@ namespace vsr::optim {
 
 /// A cudaStream_t; null is the default stream.
 using CudaStream = CUstream_st*;
-
-/// A census as it lies in device memory: all zero bytes say that nothing was found.
-struct CensusRecord {
-  unsigned long long inf_count = 0;
-  unsigned long long nan_count = 0;
-  /// 0, or the complement of (element × 65536 + slice): the largest one is the first value.
-  unsigned long long first = 0;
-};
 
 /// What a record that was copied to the host says.
 Census census_of(const CensusRecord& record) noexcept;

@@ -15,14 +15,19 @@ namespace vsr::optim {
 
 /// Throw when `code`, what a CUDA runtime call returned, is not success.
 /// @param what the call and its sizes, for the message
-/// @throws CudaError "WHAT failed on device D: text of the CUDA runtime (name)"; hint where one is
-///         known
+/// @throws CudaError "WHAT failed on device D: text of the CUDA runtime (name)", and what to do
+/// where
+///         that is known
 void check_cuda(int code, const std::string& what,
                 std::source_location where = std::source_location::current());
 
-/// Devices that this process can use, 0 where there is no driver. `reason`, when given, says why
-/// there are none.
-int count_cuda_devices(std::string* reason = nullptr);
+/// What the CUDA runtime says about this machine.
+struct CudaDevices {
+  int count = 0;
+  std::string reason;  ///< why there are none
+};
+/// Never throws for lack of a device or a driver.
+CudaDevices find_cuda_devices();
 
 struct DeviceMemoryTraits {
   using Type = void*;
