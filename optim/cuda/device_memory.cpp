@@ -71,6 +71,7 @@ void OwnedStream::synchronize() const {
 void enqueue_upload(std::span<const std::byte> host, std::span<std::byte> device,
                     CudaStream stream) {
   VSR_CHECK(host.size() == device.size(), "host and device spans have different lengths");
+  if (host.empty()) return;
   VSR_CUDA(
       cudaMemcpyAsync(device.data(), host.data(), host.size(), cudaMemcpyHostToDevice, stream));
 }
@@ -78,11 +79,13 @@ void enqueue_upload(std::span<const std::byte> host, std::span<std::byte> device
 void enqueue_download(std::span<const std::byte> device, std::span<std::byte> host,
                       CudaStream stream) {
   VSR_CHECK(host.size() == device.size(), "host and device spans have different lengths");
+  if (host.empty()) return;
   VSR_CUDA(
       cudaMemcpyAsync(host.data(), device.data(), host.size(), cudaMemcpyDeviceToHost, stream));
 }
 
 void enqueue_zero(std::span<std::byte> device, CudaStream stream) {
+  if (device.empty()) return;
   VSR_CUDA(cudaMemsetAsync(device.data(), 0, device.size(), stream));
 }
 

@@ -347,6 +347,50 @@ TEST(DeviceRules, AdamAndAdamWEqualThoseOfTheCpu) {
   }
 }
 
+// What the contract of the fused rules rests on: IEEE division and square root, no contraction, no
+// flushed subnormals, for bits of any kind.
+TEST(DeviceRules, AdamOnRandomBitsEqualsThatOfTheCpu) {
+  constexpr std::size_t kMany = 256 * 1024;
+  std::mt19937 random(11);
+  std::vector<float> master(kMany), moment1(kMany), moment2(kMany);
+  std::vector<double> sums(kMany);
+  const auto finite = [&] {
+    float value = 0.0F;
+    do value = float_of(static_cast<std::uint32_t>(random()));
+    while (!(value - value == 0.0F));
+    return value;
+  };
+  for (std::size_t i = 0; i < kMany; ++i) {
+    master[i] = finite();
+    moment1[i] = finite() * 0x1p-40F;
+    moment2[i] = std::fabs(finite()) * 0x1p-40F;
+    sums[i] = static_cast<double>(finite()) * 0x1p-64;
+  }
+  const AdamCoefficients c = adam_coefficients({.eps = 0x1p-100}, 0.9, 0.999);
+  const Buffer<float> w(master), m(moment1), v(moment2);
+  const Buffer<double> gradient(sums);
+  const AdamPiece piece = {{0, static_cast<std::int64_t>(kMany)}, WeightDecay::none, c};
+  device_under_test().adam(
+      {.sums = gradient.span(), .master = w.span(), .moment1 = m.span(), .moment2 = v.span()},
+      std::span(&piece, 1));
+  update_adam({.piece = piece.piece,
+               .sums = sums,
+               .master = master,
+               .moment1 = moment1,
+               .moment2 = moment2},
+              WeightDecay::none, c, active_isa());
+  EXPECT_TRUE(same_bits(m.values(), moment1));
+  EXPECT_TRUE(same_bits(v.values(), moment2));
+  const std::vector<float> got = w.values();
+  for (std::size_t i = 0; i < kMany; ++i) {
+    if (master[i] != master[i]) {  // infinity / infinity: the payload is the device's
+      ASSERT_TRUE(got[i] != got[i]) << i;
+    } else {
+      ASSERT_EQ(bits_of(got[i]), bits_of(master[i])) << i;
+    }
+  }
+}
+
 TEST(DeviceRules, SgdEqualsThatOfTheCpu) {
   const std::vector<SgdRule> rules = {
       {.lr = 0.1},
