@@ -4,7 +4,6 @@
 // stream for what comes before it, and faults.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -79,11 +78,7 @@ test::Device& test::device_under_test() {
 namespace {
 
 using test::Buffer;
-
-template <typename T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
+using test::same_bits;
 
 // Both sweeps and both copies on one stream without a wait in between; the factor of the second
 // sweep is written by the stream too. Large enough for thousands of teams.

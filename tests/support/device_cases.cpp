@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -16,11 +15,6 @@
 
 namespace vsr::optim::test {
 namespace {
-
-template <typename T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 // Gradients of many magnitudes, with zeros of both signs and the smallest values of their type.
 Bytes leaf_of(Dtype dtype, std::size_t elements, unsigned seed) {

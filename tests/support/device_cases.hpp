@@ -3,6 +3,7 @@
 // cases run on both, so what a GPU has to show is what CI already saw of the same source.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -60,5 +61,11 @@ class Buffer {
   std::shared_ptr<std::byte> memory_;
   std::size_t elements_;
 };
+
+/// Equal as bytes: zeros have signs, and a NaN equals itself.
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
+}
 
 }  // namespace vsr::optim::test
