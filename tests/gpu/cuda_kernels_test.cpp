@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launchers on a real GPU against the kernels of the CPU: the cases of device_cases.cpp, which
-// CI runs without a GPU, and what only a device can show: many teams at once, work that waits on a
-// stream for what comes before it, and faults.
+// The launchers on a real GPU against the kernels of the CPU: the cases of device_*_cases.cpp,
+// which CI runs without a GPU, and what only a device can show: many teams at once, work that waits
+// on a stream for what comes before it, and faults.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cases of device_cases.cpp ask of a device: a GPU, or plain loops that play one. The same
-// cases run on both, so what a GPU has to show is what CI already saw of the same source.
+// What device_sum_cases.cpp and device_rule_cases.cpp ask of a device: a GPU, or plain loops that
+// play one. The same cases run on both, so what a GPU has to show is what CI already saw of the
+// same source.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "optim/cuda/device_kernels.hpp"
+#include "tests/support/gradient_bytes.hpp"
 
 namespace vsr::optim::test {
 
@@ -67,5 +69,37 @@ template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
+
+/// Gradients of many magnitudes, with zeros of both signs and the smallest values of their type.
+inline Bytes leaf_of(Dtype dtype, std::size_t elements, unsigned seed) {
+  Bytes leaf = gradients(dtype, elements, seed);
+  const float smallest = dtype == Dtype::fp16 ? 0x1p-24F : 1e-40F;
+  for (std::size_t i = seed % 7; i < elements; i += 37)
+    put(dtype, leaf, i, i % 4 == 0 ? 0.0F : i % 4 == 1 ? -0.0F : i % 4 == 2 ? smallest : -smallest);
+  return leaf;
+}
+
+/// Leaves on the host and on the device.
+struct Leaves {
+  Leaves(Dtype dtype, std::size_t elements, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      host.push_back(leaf_of(dtype, elements, static_cast<unsigned>(100 * count + i)));
+    place();
+  }
+  // Once the leaves are as the case wants them.
+  void place() {
+    buffers.clear();
+    slices.assign(host.begin(), host.end());
+    on_device.clear();
+    for (const Bytes& leaf : host) {
+      buffers.emplace_back(leaf);
+      on_device.push_back(buffers.back().span());
+    }
+  }
+  std::vector<Bytes> host;
+  Slices slices;
+  std::vector<Buffer<std::byte>> buffers;
+  Slices on_device;
+};
 
 }  // namespace vsr::optim::test

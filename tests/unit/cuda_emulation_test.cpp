@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bodies of the CUDA kernels, run by plain loops over teams and threads, against the kernels of
-// the CPU (the cases stand in device_cases.cpp): what nvcc compiles is tested where there is no
+// the CPU (the cases stand in device_*_cases.cpp): what nvcc compiles is tested where there is no
 // GPU. Threads run in changing orders and scratch memory starts as NaNs, so that a missing barrier
 // or a value that nobody wrote shows. And: arguments that do not fit are refused before a launch.
 #include <gtest/gtest.h>
