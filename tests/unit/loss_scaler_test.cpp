@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
+#include <string>
 #include <vector>
 
 #include "comm/error.hpp"
