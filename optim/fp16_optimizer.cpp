@@ -2,6 +2,7 @@
 // The step, in one place: reduce to owners → agree → unscale + clip → FP32 shard step → publish.
 #include "optim/fp16_optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <sstream>
@@ -26,9 +27,11 @@ Norm norm_of(double norm_type) {
 }
 
 LossScaler scaler_of(const Fp16OptimizerOptions& options) {
+  LossScalerOptions scaler = options.scaler;
+  scaler.ceiling = std::min(scaler.ceiling, 0x1p127);  // the loss is multiplied in FP32
   return options.dynamic_loss_scale
-             ? LossScaler::dynamic(options.scaler)
-             : LossScaler::fixed(static_cast<float>(options.static_loss_scale), options.scaler);
+             ? LossScaler::dynamic(scaler)
+             : LossScaler::fixed(static_cast<float>(options.static_loss_scale), scaler);
 }
 
 // Everything that must be the same on all ranks before the first collective that depends on it.
@@ -46,7 +49,8 @@ std::uint64_t fingerprint(const FlatLayout& layout, const Fp16OptimizerOptions& 
   const LossScalerOptions& s = options.scaler;
   text << leaves << '|' << reduction_name(options.reduction) << '|' << options.dynamic_loss_scale
        << '|' << options.static_loss_scale << '|' << s.initial_scale << '|' << s.growth_factor
-       << '|' << s.backoff_factor << '|' << s.window_steps << '|' << s.floor << '|' << s.ceiling
+       << '|' << s.backoff_factor << '|' << s.window_steps << '|' << s.growth_delay << '|'
+       << s.hysteresis << '|' << s.consecutive_hysteresis << '|' << s.floor << '|' << s.ceiling
        << '|' << s.max_skips_at_floor << '|' << options.replica_check_steps;
   const std::string all = text.str();
   return xxh3_64(std::as_bytes(std::span(all)));
@@ -164,7 +168,7 @@ void Fp16Optimizer::Impl::start_step() {
   VSR_CHECK(!current || reducer.rounds_done() == 0,
             "zero_grad came after a leaf of the step was reduced");
   current.emplace();
-  current->scale = scaler.scale();
+  current->scale = static_cast<float>(scaler.scale());
   reducer.start();
   flat.zero_gradients();
   buffers.remember();
@@ -262,7 +266,7 @@ StepReport Fp16Optimizer::Impl::report() const {
   for (const double loss : agreed.losses) report.loss += loss;
   report.loss /= static_cast<double>(leaves);
   report.loss_scale = current->scale;
-  report.next_loss_scale = scaler.scale();
+  report.next_loss_scale = static_cast<float>(scaler.scale());
   report.grad_norm = current->norm;
   report.clip_factor = current->clip_factor;
   report.inf_count = agreed.non_finite.inf_count;
@@ -310,7 +314,7 @@ StepReport Fp16Optimizer::step() {
 }
 
 float Fp16Optimizer::loss_scale() const noexcept {
-  return impl_->scaler.scale();
+  return static_cast<float>(impl_->scaler.scale());
 }
 void Fp16Optimizer::set_loss_scale(float scale) {
   impl_->scaler.set_scale(scale);
