@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "comm/error.hpp"
 #include "launch/option_values.hpp"
+#include "launch/step_settings.hpp"
 
 namespace vsr::launch {
 namespace {
@@ -27,6 +31,95 @@ void check_data(const TrainOptions& o) {
                         set.name, path));
 }
 
+using Kinds = std::vector<Scheduler>;
+
+const Kinds kWithMinimum = {Scheduler::cosine, Scheduler::cosine_restart, Scheduler::triangular};
+const Kinds kWarmedUp = {Scheduler::constant, Scheduler::cosine, Scheduler::multistep,
+                         Scheduler::cosine_restart};
+
+/// The options that not every curve has.
+const std::vector<std::pair<std::string, Kinds>> kCurveOptions = {
+    {"eta-min", kWithMinimum},
+    {"milestones", {Scheduler::multistep}},
+    {"gamma", {Scheduler::multistep}},
+    {"periods", {Scheduler::cosine_restart}},
+    {"restart-weights", {Scheduler::cosine_restart}},
+    {"stepsize", {Scheduler::triangular}},
+    {"pct-start", {Scheduler::one_cycle}},
+    {"anneal-strategy", {Scheduler::one_cycle}},
+    {"div-factor", {Scheduler::one_cycle}},
+    {"final-div-factor", {Scheduler::one_cycle}}};
+
+bool contains(const Kinds& kinds, Scheduler kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+/// What was given for the option, as in a file; empty if nothing was.
+std::string given(const TrainOptions& o, std::string_view name) {
+  const auto lines = find_option(name)->get(o);
+  return lines.empty() ? std::string() : lines.front();
+}
+
+void refuse_unless(const Kinds& kinds, const TrainOptions& o, const std::string& name) {
+  if (contains(kinds, o.scheduler)) return;
+  std::vector<std::string> names;
+  for (const Scheduler kind : kinds) names.emplace_back(to_string(kind));
+  throw ConfigurationError(
+      fmt::format("--{} {} with --scheduler {}: expected only with {}; leave --{} out", name,
+                  given(o, name), to_string(o.scheduler), alternatives(names), name));
+}
+
+void require_option(const TrainOptions& o, const std::string& name, const char* example) {
+  if (given(o, name).empty())
+    throw ConfigurationError(fmt::format("--scheduler {}: expected --{} too, for example --{} {}",
+                                         to_string(o.scheduler), name, name, example));
+}
+
+void check_periods(const TrainOptions& o) {
+  if (!o.restart_weights.empty() && o.restart_weights.size() != o.periods.size())
+    throw ConfigurationError(
+        fmt::format("--restart-weights {} with --periods {}: expected one weight for each period",
+                    given(o, "restart-weights"), given(o, "periods")));
+  const auto sum = std::accumulate(o.periods.begin(), o.periods.end(), std::int64_t{0});
+  if (sum < o.total_iter)
+    throw ConfigurationError(fmt::format(
+        "--periods {} with --total-iter {}: got {} steps in all, expected periods that cover the "
+        "run; lengthen one or add one",
+        given(o, "periods"), o.total_iter, sum));
+}
+
+void check_schedule(const TrainOptions& o) {
+  for (const auto& [name, kinds] : kCurveOptions)
+    if (!given(o, name).empty()) refuse_unless(kinds, o, name);
+  if (o.warmup_iter > 0) refuse_unless(kWarmedUp, o, "warmup-iter");
+  if (o.scheduler == Scheduler::multistep) require_option(o, "milestones", "3000 4000");
+  if (o.scheduler == Scheduler::triangular) require_option(o, "stepsize", "2000");
+  if (o.scheduler == Scheduler::cosine_restart) {
+    require_option(o, "periods", "3000 3000");
+    check_periods(o);
+  }
+  const double eta_min = o.eta_min.value_or(kDefaultEtaMin);
+  if (contains(kWithMinimum, o.scheduler) && eta_min > o.lr)
+    throw ConfigurationError(fmt::format(
+        "--eta-min {} with --lr {}: expected at most the learning rate; lower --eta-min",
+        number_text(eta_min), number_text(o.lr)));
+}
+
+void check_loss_scaler(const TrainOptions& o) {
+  for (const std::string name : {"loss-scaler", "loss-scale-window"}) {
+    if (given(o, name).empty() || has_dynamic_loss_scale(o)) continue;
+    if (!needs_loss_scale(o.precision))
+      throw ConfigurationError(
+          fmt::format("--{} {} with --precision {}: expected none, gradients of this precision are "
+                      "not scaled; leave --{} out",
+                      name, given(o, name), to_string(o.precision), name));
+    throw ConfigurationError(
+        fmt::format("--{} {} with --loss-scale {}: expected --loss-scale dynamic, a fixed scale "
+                    "follows no rules; leave one of them out",
+                    name, given(o, name), to_string(o.loss_scale)));
+  }
+}
+
 void check_training(const TrainOptions& o) {
   if (o.model == "espcn" && o.num_frame != 1)
     throw ConfigurationError(fmt::format(
@@ -37,11 +130,7 @@ void check_training(const TrainOptions& o) {
     throw ConfigurationError(
         fmt::format("--warmup-iter {} with --total-iter {}: expected less than the whole run",
                     o.warmup_iter, o.total_iter));
-  if (o.scheduler == Scheduler::cosine && o.eta_min > o.lr)
-    throw ConfigurationError(fmt::format(
-        "--eta-min {} with --lr {}: expected at most the learning rate; lower --eta-min",
-        number_text(o.eta_min), number_text(o.lr)));
-  const bool scales = o.precision == Precision::fp16 || o.precision == Precision::amp;
+  const bool scales = needs_loss_scale(o.precision);
   constexpr double kSmallestScale = 1.0 / (1 << 24);
   constexpr double kLargestScale = 1 << 24;
   if (o.loss_scale.value < kSmallestScale || o.loss_scale.value > kLargestScale)
@@ -66,6 +155,8 @@ void check_training(const TrainOptions& o) {
 void check_options(const TrainOptions& options) {
   check_data(options);
   check_training(options);
+  check_schedule(options);
+  check_loss_scaler(options);
 }
 
 }  // namespace vsr::launch

@@ -4,23 +4,15 @@
 
 #include <algorithm>
 
-#include "launch/option_values.hpp"
+#include "launch/option_rows.hpp"
+#include "optim/loss_scaler.hpp"
 
 namespace vsr::launch {
 namespace {
 
-using Values = std::span<const std::string>;
-using Lines = std::vector<std::string>;
-
 const Lines kModels{"espcn", "vespcn"};
 const Lines kLosses{"charbonnier", "l1", "mse"};
 
-bool positive(double v) {
-  return v > 0;
-}
-bool not_negative(double v) {
-  return v >= 0;
-}
 bool below_one(double v) {
   return v >= 0 && v < 1;
 }
@@ -58,20 +50,29 @@ std::string one_of(const std::string& text, const Lines& names) {
 }
 
 std::array<double, 2> two_betas(Values values) {
-  std::string joined;
-  for (const auto& value : values) {
-    if (!joined.empty()) joined += ' ';
-    joined += value;
-  }
-  const auto blank = joined.find(' ');
+  const std::string text = joined(values);
+  const auto blank = text.find(' ');
   const char* expected = "two numbers from 0 to below 1, for example 0.9 0.99";
-  if (blank == std::string::npos) throw BadValue{joined, expected};
+  if (blank == std::string::npos) throw BadValue{text, expected};
   try {
-    return {real_number(joined.substr(0, blank), expected, below_one),
-            real_number(joined.substr(blank + 1), expected, below_one)};
+    return {real_number(text.substr(0, blank), expected, below_one),
+            real_number(text.substr(blank + 1), expected, below_one)};
   } catch (const BadValue&) {
-    throw BadValue{joined, expected};
+    throw BadValue{text, expected};
   }
+}
+
+/// Dynamic scaling's rules, each after what a program of that name does.
+OptionRow loss_scaler_row() {
+  const auto known = optim::loss_scaler_rules();
+  const Lines names(known.begin(), known.end());
+  OptionRow r{"loss-scaler", OptionGroup::communication, "RULES",
+              "vsr (from 65536, doubled after 2000 clean steps, halved on overflow), torch, apex, "
+              "dali, megatron or deepspeed",
+              "vsr"};
+  r.set = [names](TrainOptions& o, Values v) { o.loss_scaler = one_of(v[0], names); };
+  r.get = [](const TrainOptions& o) { return o.loss_scaler ? Lines{*o.loss_scaler} : Lines{}; };
+  return r;
 }
 
 LossScale loss_scale(const std::string& text) {
@@ -91,63 +92,6 @@ ForcedOverflow forced_overflow(const std::string& text) {
   if (colon == std::string::npos) throw BadValue{text, "ITER:LEAF"};
   return {whole_number<std::int64_t>(text.substr(0, colon), 1),
           whole_number<int>(text.substr(colon + 1), 0)};
-}
-
-OptionRow row(OptionGroup group, std::string name, std::string value_name, std::string description,
-              std::function<void(TrainOptions&, const std::string&)> set,
-              std::function<std::string(const TrainOptions&)> get, std::string default_text = "") {
-  OptionRow r{std::move(name), group, std::move(value_name), std::move(description),
-              std::move(default_text)};
-  r.set = [set = std::move(set)](TrainOptions& o, Values values) { set(o, values[0]); };
-  r.get = [get = std::move(get)](const TrainOptions& o) { return Lines{get(o)}; };
-  return r;
-}
-
-/// A flag: no value on the command line, true or false in a file, written only when set.
-OptionRow flag(OptionGroup group, std::string name, std::string description, bool in_file,
-               bool TrainOptions::*member, bool when_given) {
-  OptionRow r{std::move(name), group, "", std::move(description), ""};
-  r.in_file = in_file;
-  r.set = [=](TrainOptions& o, Values values) {
-    const auto text = values.empty() ? std::string("true") : values[0];
-    if (text != "true" && text != "false") throw BadValue{text, "true or false"};
-    o.*member = text == "true" ? when_given : !when_given;
-  };
-  r.get = [=](const TrainOptions& o) {
-    return in_file && o.*member == when_given ? Lines{"true"} : Lines{};
-  };
-  return r;
-}
-
-/// A whole number kept in `member`.
-template <class T>
-OptionRow whole(OptionGroup group, std::string name, std::string value_name,
-                std::string description, T TrainOptions::*member, T low,
-                T high = std::numeric_limits<T>::max(), std::string default_text = "") {
-  return row(
-      group, std::move(name), std::move(value_name), std::move(description),
-      [=](TrainOptions& o, const std::string& v) { o.*member = whole_number<T>(v, low, high); },
-      [=](const TrainOptions& o) { return std::to_string(o.*member); }, std::move(default_text));
-}
-
-OptionRow real(OptionGroup group, std::string name, std::string description,
-               double TrainOptions::*member, const char* expected, bool (*accepts)(double)) {
-  return row(
-      group, std::move(name), "NUMBER", std::move(description),
-      [=](TrainOptions& o, const std::string& v) { o.*member = real_number(v, expected, accepts); },
-      [=](const TrainOptions& o) { return number_text(o.*member); });
-}
-
-template <class Enum, std::size_t N>
-OptionRow choices(OptionGroup group, std::string name, std::string description,
-                  Enum TrainOptions::*member, const Names<Enum, N>& names) {
-  std::string value_name;
-  for (const auto& entry : names)
-    value_name += fmt::format("{}{}", value_name.empty() ? "" : "|", entry.second);
-  return row(
-      group, std::move(name), std::move(value_name), std::move(description),
-      [=](TrainOptions& o, const std::string& v) { o.*member = choice(v, names); },
-      [=](const TrainOptions& o) { return std::string(spelling(o.*member, names)); });
 }
 
 void add_data_rows(std::vector<OptionRow>& t) {
@@ -241,13 +185,7 @@ void add_training_rows(std::vector<OptionRow>& t) {
       [](const TrainOptions& o) { return o.loss; }));
   t.push_back(real(g, "clip-grad", "largest 2-norm of the gradient; 0: off",
                    &TrainOptions::clip_grad, "a number of at least 0", not_negative));
-  t.push_back(choices(g, "scheduler", "curve of the learning rate over the applied steps",
-                      &TrainOptions::scheduler, kSchedulers));
-  t.push_back(real(g, "eta-min", "learning rate at the end of cosine", &TrainOptions::eta_min,
-                   "a number of at least 0", not_negative));
-  t.push_back(whole<std::int64_t>(g, "warmup-iter", "STEPS",
-                                  "linear warm-up of the learning rate, applied steps",
-                                  &TrainOptions::warmup_iter, 0));
+  add_schedule_rows(t);
   t.push_back(whole<std::uint64_t>(g, "seed", "N", "of shuffle, crops and first weights",
                                    &TrainOptions::seed, 0));
 }
@@ -258,9 +196,13 @@ void add_communication_rows(std::vector<OptionRow>& t) {
                       &TrainOptions::precision, kPrecisions));
   t.push_back(row(
       g, "loss-scale", "dynamic|NUMBER",
-      "dynamic: from 65536, doubled after 2000 clean steps, halved on overflow",
+      "dynamic: by the rules of --loss-scaler; a number: always that, best a power of two",
       [](TrainOptions& o, const std::string& v) { o.loss_scale = loss_scale(v); },
       [](const TrainOptions& o) { return to_string(o.loss_scale); }));
+  t.push_back(loss_scaler_row());
+  t.push_back(whole<std::int64_t>(g, "loss-scale-window", "STEPS",
+                                  "clean steps before the loss scale grows",
+                                  &TrainOptions::loss_scale_window, 1, "that of --loss-scaler"));
   t.push_back(choices(g, "reduction", "exact: the same bits on any number of ranks",
                       &TrainOptions::reduction, kReductions));
   t.push_back(choices(g, "backend", "auto: nccl where every rank has its own GPU, else mpi",

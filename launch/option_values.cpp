@@ -16,10 +16,15 @@ std::string number_text(double value) {
   return text;
 }
 
-void throw_bad_choice(const std::string& text, const std::vector<std::string>& names) {
-  std::string expected = names.front();
+std::string alternatives(const std::vector<std::string>& names) {
+  std::string text = names.front();
   for (std::size_t i = 1; i < names.size(); ++i)
-    expected += fmt::format("{}{}", i + 1 == names.size() ? " or " : ", ", names[i]);
+    text += fmt::format("{}{}", i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+void throw_bad_choice(const std::string& text, const std::vector<std::string>& names) {
+  const std::string expected = alternatives(names);
   const auto nearest = nearest_name(text, names);
   throw BadValue{text, nearest.empty() ? expected : expected + "; did you mean " + nearest + "?"};
 }
@@ -35,6 +40,9 @@ std::string_view to_string(Backend value) {
 }
 std::string_view to_string(Scheduler value) {
   return spelling(value, kSchedulers);
+}
+std::string_view to_string(AnnealStrategy value) {
+  return spelling(value, kAnnealStrategies);
 }
 
 std::string to_string(const Resume& value) {

@@ -29,8 +29,14 @@ inline constexpr Names<Reduction, 3> kReductions{
     {{Reduction::exact, "exact"}, {Reduction::allreduce, "allreduce"}, {Reduction::fast, "fast"}}};
 inline constexpr Names<Backend, 3> kBackends{
     {{Backend::automatic, "auto"}, {Backend::mpi, "mpi"}, {Backend::nccl, "nccl"}}};
-inline constexpr Names<Scheduler, 2> kSchedulers{
-    {{Scheduler::constant, "constant"}, {Scheduler::cosine, "cosine"}}};
+inline constexpr Names<Scheduler, 6> kSchedulers{{{Scheduler::constant, "constant"},
+                                                  {Scheduler::cosine, "cosine"},
+                                                  {Scheduler::multistep, "multistep"},
+                                                  {Scheduler::cosine_restart, "cosine_restart"},
+                                                  {Scheduler::triangular, "triangular"},
+                                                  {Scheduler::one_cycle, "one_cycle"}}};
+inline constexpr Names<AnnealStrategy, 2> kAnnealStrategies{
+    {{AnnealStrategy::cos, "cos"}, {AnnealStrategy::linear, "linear"}}};
 
 /// `text` as a whole number of [low, high], all of it.
 template <std::integral T>
@@ -59,6 +65,9 @@ double real_number(const std::string& text, const char* expected, Accepts accept
 
 /// The shortest text that reads back to `value`; "2e-4" rather than "0.0002".
 std::string number_text(double value);
+
+/// "a, b or c".
+std::string alternatives(const std::vector<std::string>& names);
 
 /// `expected` is made from `names`; a near miss is named.
 [[noreturn]] void throw_bad_choice(const std::string& text, const std::vector<std::string>& names);

@@ -18,7 +18,8 @@ namespace vsr::launch {
 enum class Precision { fp32, fp16, bf16, amp };
 enum class Reduction { exact, allreduce, fast };
 enum class Backend { automatic, mpi, nccl };
-enum class Scheduler { constant, cosine };
+enum class Scheduler { constant, cosine, multistep, cosine_restart, triangular, one_cycle };
+enum class AnnealStrategy { cos, linear };
 enum class ResumeMode { never, automatic, must, path };
 
 /// Clips that are scored together under one name (`--val NAME=PATH…`).
@@ -31,7 +32,7 @@ struct ValidationSet {
 /// `--loss-scale dynamic|NUMBER`.
 struct LossScale {
   bool dynamic = true;
-  double value = 65536;  ///< first scale if dynamic, else the scale of all steps
+  double value = 65536;  ///< the scale of all steps, unless dynamic
   bool operator==(const LossScale&) const = default;
 };
 
@@ -74,12 +75,24 @@ struct TrainOptions {
   std::string loss = "charbonnier";
   double clip_grad = 0;  ///< largest 2-norm; 0: off
   Scheduler scheduler = Scheduler::cosine;
-  double eta_min = 1e-7;  ///< learning rate at the end of cosine
+  // Of the curve; what is empty was not given. The program's defaults: launch/step_settings.hpp.
+  std::optional<double> eta_min;         ///< lowest rate of cosine, cosine_restart, triangular
+  std::vector<std::int64_t> milestones;  ///< multistep; applied steps, ascending
+  std::optional<double> gamma;           ///< multistep
+  std::vector<std::int64_t> periods;     ///< cosine_restart; applied steps
+  std::vector<double> restart_weights;   ///< cosine_restart; as many as periods
+  std::optional<std::int64_t> stepsize;  ///< triangular; applied steps up, and as many down
+  std::optional<double> pct_start;       ///< one_cycle; in [0, 1]
+  std::optional<AnnealStrategy> anneal_strategy;  ///< one_cycle
+  std::optional<double> div_factor;               ///< one_cycle
+  std::optional<double> final_div_factor;         ///< one_cycle
   std::int64_t warmup_iter = 0;
   std::uint64_t seed = 0;
   // Precision and communication.
   Precision precision = Precision::fp16;
   LossScale loss_scale;
+  std::optional<std::string> loss_scaler;         ///< rules of dynamic scaling; empty: vsr
+  std::optional<std::int64_t> loss_scale_window;  ///< clean steps; empty: that of the rules
   Reduction reduction = Reduction::exact;
   Backend backend = Backend::automatic;
   int threads = 1;  ///< per rank, on CPUs
@@ -127,6 +140,7 @@ std::string_view to_string(Precision value);
 std::string_view to_string(Reduction value);
 std::string_view to_string(Backend value);
 std::string_view to_string(Scheduler value);
+std::string_view to_string(AnnealStrategy value);
 /// "never", "auto", "must", or the path.
 std::string to_string(const Resume& value);
 /// "dynamic", or the number.

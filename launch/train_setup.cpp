@@ -3,10 +3,12 @@
 
 #include <filesystem>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "comm/error.hpp"
 #include "launch/plan.hpp"
+#include "launch/step_settings.hpp"
 #include "runtime/precision/cpu_kernels.hpp"
 #include "runtime/video/clip.hpp"
 
@@ -44,10 +46,36 @@ optim::Reduction reduction_of(Reduction reduction) {
   throw ArgumentError("a reduction without a name");
 }
 
-/// FP16 gradients need scaling; BF16 and FP32 have the range of FP32 and run unscaled.
-bool needs_loss_scale(Precision precision) {
-  return precision == Precision::fp16 || precision == Precision::amp;
-}
+/// What shapes the curve of the learning rate, by option name.
+struct CurveFacts {
+  nlohmann::json& json;
+  void operator()(const optim::ConstantLr&) const {}
+  void operator()(const optim::MultiStepLr& c) const {
+    json["milestones"] = c.milestones;
+    json["gamma"] = c.gamma;
+  }
+  void operator()(const optim::CosineLr& c) const {
+    json["total-iter"] = c.total_steps;
+    json["eta-min"] = c.eta_min;
+  }
+  void operator()(const optim::CosineRestartLr& c) const {
+    json["periods"] = c.periods;
+    json["restart-weights"] =
+        c.restart_weights.empty() ? std::vector<double>(c.periods.size(), 1.0) : c.restart_weights;
+    json["eta-min"] = c.eta_min;
+  }
+  void operator()(const optim::TriangularLr& c) const {
+    json["stepsize"] = c.stepsize;
+    json["eta-min"] = c.min_lr;
+  }
+  void operator()(const optim::OneCycleLr& c) const {
+    json["total-iter"] = c.total_steps;
+    json["pct-start"] = c.pct_start;
+    json["anneal-strategy"] = c.anneal == optim::Anneal::cos ? "cos" : "linear";
+    json["div-factor"] = c.div_factor;
+    json["final-div-factor"] = c.final_div_factor;
+  }
+};
 
 std::vector<HeldOut> held_out_sets(const runtime::WindowDataset& data) {
   std::vector<HeldOut> sets;
@@ -95,15 +123,6 @@ runtime::Sampler make_sampler(const TrainOptions& options, std::int64_t window_c
        .augment = options.augment ? runtime::Augment::flips : runtime::Augment::off});
 }
 
-optim::Schedule make_schedule(const TrainOptions& options) {
-  return {.kind = options.scheduler == Scheduler::cosine ? optim::ScheduleKind::cosine
-                                                         : optim::ScheduleKind::constant,
-          .base_lr = options.lr,
-          .eta_min = options.eta_min,
-          .warmup_steps = options.warmup_iter,
-          .total_steps = options.total_iter};
-}
-
 runtime::LoopOptions loop_options(const TrainOptions& options) {
   runtime::LoopOptions loop{.total_iter = options.total_iter,
                             .save_freq = options.save_freq,
@@ -127,10 +146,9 @@ std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const TrainOptions& options
                                                        .betas({options.betas[0], options.betas[1]})
                                                        .weight_decay(options.weight_decay));
   optim::Fp16OptimizerOptions settings;
-  const bool is_scaled = needs_loss_scale(options.precision);
-  settings.dynamic_loss_scale = is_scaled && options.loss_scale.dynamic;
-  settings.static_loss_scale = is_scaled ? options.loss_scale.value : 1.0;
-  settings.scaler.initial_scale = static_cast<float>(options.loss_scale.value);
+  settings.dynamic_loss_scale = has_dynamic_loss_scale(options);
+  settings.static_loss_scale = needs_loss_scale(options.precision) ? options.loss_scale.value : 1.0;
+  settings.scaler = loss_scaler_options(options);
   settings.leaves = options.leaves;
   settings.reduction = reduction_of(options.reduction);
   settings.parameters = net.named_parameters_with_masters();
@@ -162,9 +180,10 @@ nlohmann::json configuration_of(const TrainOptions& options, const runtime::Wind
                          {"scheduler", to_string(options.scheduler)},
                          {"warmup-iter", options.warmup_iter},
                          {"training clips", data.clip_facts()}};
-  if (options.scheduler == Scheduler::cosine) {
-    json["total-iter"] = options.total_iter;  // they shape the curve of the learning rate
-    json["eta-min"] = options.eta_min;
+  std::visit(CurveFacts{json}, make_schedule(options).curve());
+  if (has_dynamic_loss_scale(options)) {
+    json["loss-scaler"] = options.loss_scaler.value_or("vsr");
+    json["loss-scale-window"] = loss_scaler_options(options).window_steps;
   }
   return json;
 }

@@ -11,7 +11,6 @@
 #include "comm/communicator.hpp"
 #include "launch/options.hpp"
 #include "optim/fp16_optimizer.hpp"
-#include "optim/schedule.hpp"
 #include "runtime/models/vsr_net.hpp"
 #include "runtime/precision/fp16_module.hpp"
 #include "runtime/train/train_loop.hpp"
@@ -30,7 +29,6 @@ runtime::WindowDataset open_data(const TrainOptions& options, comm::Communicator
 runtime::ModelOptions model_options(const TrainOptions& options);
 runtime::Precision precision_of(Precision precision);
 runtime::Sampler make_sampler(const TrainOptions& options, std::int64_t window_count);
-optim::Schedule make_schedule(const TrainOptions& options);
 runtime::LoopOptions loop_options(const TrainOptions& options);
 
 /// Collective. The optimizer over the parameters and buffers of `net`.

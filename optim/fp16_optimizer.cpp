@@ -2,6 +2,7 @@
 // The step, in one place: reduce to owners → agree → unscale + clip → FP32 shard step → publish.
 #include "optim/fp16_optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "comm/error.hpp"
@@ -32,7 +33,7 @@ void Fp16Optimizer::Impl::start_step() {
             "the replicas hold moving averages; call publish_masters before the next step");
   inner.require_groups(parameters);
   current.emplace();
-  current->scale = scaler.scale();
+  current->scale = static_cast<float>(scaler.scale());
   parts->reducer.start();
   parts->flat.zero_gradients();
   buffers.remember();
@@ -158,7 +159,7 @@ StepReport Fp16Optimizer::Impl::report() const {
   for (const double loss : agreed.losses) report.loss += loss;
   report.loss /= static_cast<double>(leaves);
   report.loss_scale = current->scale;
-  report.next_loss_scale = scaler.scale();
+  report.next_loss_scale = static_cast<float>(scaler.scale());
   report.grad_norm = current->norm;
   report.clip_factor = current->clip_factor;
   report.inf_count = agreed.non_finite.inf_count;
@@ -222,7 +223,7 @@ StepReport Fp16Optimizer::step(const std::function<torch::Tensor()>& closure, in
 }
 
 float Fp16Optimizer::loss_scale() const noexcept {
-  return impl_->scaler.scale();
+  return static_cast<float>(impl_->scaler.scale());
 }
 void Fp16Optimizer::set_loss_scale(float scale) {
   impl_->scaler.set_scale(scale);

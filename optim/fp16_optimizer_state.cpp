@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything around the step: how an optimizer is made, grows, is saved, loaded and published.
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <unordered_set>
@@ -13,9 +14,11 @@ namespace vsr::optim {
 namespace {
 
 LossScaler scaler_of(const Fp16OptimizerOptions& options) {
+  LossScalerOptions scaler = options.scaler;
+  scaler.ceiling = std::min(scaler.ceiling, 0x1p127);  // the loss is multiplied in FP32
   return options.dynamic_loss_scale
-             ? LossScaler::dynamic(options.scaler)
-             : LossScaler::fixed(static_cast<float>(options.static_loss_scale), options.scaler);
+             ? LossScaler::dynamic(scaler)
+             : LossScaler::fixed(static_cast<float>(options.static_loss_scale), scaler);
 }
 
 // Everything that must be the same on all ranks before the first collective that depends on it.
@@ -34,8 +37,9 @@ std::uint64_t fingerprint(const FlatLayout& layout, const Fp16OptimizerOptions& 
   text << buffer_values << '|' << leaves << '|' << reduction_name(options.reduction) << '|'
        << options.dynamic_loss_scale << '|' << options.static_loss_scale << '|' << s.initial_scale
        << '|' << s.growth_factor << '|' << s.backoff_factor << '|' << s.window_steps << '|'
-       << s.floor << '|' << s.ceiling << '|' << s.max_skips_at_floor << '|'
-       << options.replica_check_steps << '|' << options.ema_decay;
+       << s.growth_delay << '|' << s.hysteresis << '|' << s.consecutive_hysteresis << '|' << s.floor
+       << '|' << s.ceiling << '|' << s.max_skips_at_floor << '|' << options.replica_check_steps
+       << '|' << options.ema_decay;
   const std::string all = text.str();
   return xxh3_64(std::as_bytes(std::span(all)));
 }

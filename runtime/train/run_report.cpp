@@ -118,7 +118,7 @@ void RunReport::end(const Progress& progress, const optim::OptimizerState& state
   if (state.skipped_steps > state.applied_steps)
     log_->warning(fmt::format(
         "{} of {} steps were skipped because gradients overflowed at loss scale "
-        "{:g}; use --loss-scale dynamic or a smaller number",
+        "{:g}; use --loss-scale dynamic, by rules that start low (vsr, torch), or a smaller number",
         state.skipped_steps, state.skipped_steps + state.applied_steps, state.scaler.scale));
   log_->message(fmt::format("masters {}", masters));
   if (progress.is_validated)

@@ -63,6 +63,7 @@ nlohmann::json state_json(const optim::OptimizerState& state, const Progress& pr
   nlohmann::json json;
   json["loss_scaler"] = {{"scale", state.scaler.scale},
                          {"clean_steps", state.scaler.clean_steps},
+                         {"hysteresis_left", state.scaler.hysteresis_left},
                          {"skips_at_floor", state.scaler.skips_at_floor}};
   json["applied_steps"] = state.applied_steps;
   json["skipped_steps"] = state.skipped_steps;
@@ -76,8 +77,9 @@ nlohmann::json state_json(const optim::OptimizerState& state, const Progress& pr
 optim::OptimizerState state_from(const Snapshot& snapshot) {
   optim::OptimizerState state;
   const nlohmann::json& scaler = snapshot.state.at("loss_scaler");
-  state.scaler.scale = scaler.at("scale").get<float>();
+  state.scaler.scale = scaler.at("scale").get<double>();
   state.scaler.clean_steps = scaler.at("clean_steps").get<std::int64_t>();
+  state.scaler.hysteresis_left = scaler.value("hysteresis_left", 0);  // younger than format 1
   state.scaler.skips_at_floor = scaler.at("skips_at_floor").get<std::int64_t>();
   state.applied_steps = snapshot.state.at("applied_steps").get<std::int64_t>();
   state.skipped_steps = snapshot.state.at("skipped_steps").get<std::int64_t>();

@@ -47,6 +47,9 @@ else
   echo "skipped: a full output folder (no right to mount a small file system here)"
 fi
 
+# An option of another curve than the chosen one.
+expect 78 "gamma.*expected only with multistep" "$new" --train "$clip" --out "$new" "${run[@]}" --gamma 0.5
+
 # A folder that holds a run.
 train 1 --train "$clip" --out "$work/run" "${run[@]}"
 before=$(find "$work/run" -type f -exec md5sum {} + | sort)
@@ -56,6 +59,10 @@ with --channels 12
 expect 78 "another network" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 with --batch 2
 expect 78 "other options" "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
+with --scheduler multistep --milestones 20
+expect 78 'scheduler: the run has "cosine", now "multistep"' "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
+with --loss-scaler apex
+expect 78 'loss-scaler: the run has "vsr", now "apex"' "" --train "$clip" --out "$work/run" --resume auto "${changed[@]}"
 [[ $(find "$work/run" -type f -exec md5sum {} + | sort) == "$before" ]] || fail "a refused start changed files"
 # Other clips under the same name.
 mkdir "$work/other"

@@ -41,6 +41,16 @@ VSR_COMM_SHARED=0 train 3 --train "$clip" --out "$work/messages" "${small_run[@]
 [[ $(masters) == "$first" ]] || fail "masters differ when ranks exchange messages"
 [[ $(grep -c 'VSR_COMM_SHARED' "$work/output.txt") == 1 ]] || { cat "$work/output.txt"; fail "not one notice of messages"; }
 
+# Other rules of the loss scale and another curve; stopped amid the first overflows, whose count goes on.
+rules=(--loss-scaler megatron --loss-scale-window 8 --scheduler cosine_restart --periods 20 20)
+train 1 --train "$clip" --out "$work/whole" "${small_run[@]}" "${rules[@]}"
+whole=$(masters)
+with --total-iter 5
+train 2 --train "$clip" --out "$work/parts" "${changed[@]}" "${rules[@]}"
+grep -q '"iter":5,.*"loss_scale":536870912.0,"skipped":5' "$work/parts/metrics.jsonl" || { cat "$work/parts/metrics.jsonl"; fail "not Megatron's first scales"; }
+train 3 --train "$clip" --out "$work/parts" --resume auto "${small_run[@]}" "${rules[@]}"
+[[ $(masters) == "$whole" ]] || fail "masters differ after a stop amid the first overflows"
+
 # USR1: a checkpoint, exit code 85, and a run that goes on to the same end. A run that was over before the
 # signal arrived is tried again.
 stop_by_signal() {

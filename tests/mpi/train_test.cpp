@@ -219,6 +219,20 @@ TEST_F(SnapshotTest, RestoringGivesTheSameStepsAgain) {
   EXPECT_EQ(optimizer_->masters_hash(), expected);
 }
 
+TEST_F(SnapshotTest, ALossScalerIsRestoredWhole) {
+  Snapshot saved = snapshot();
+  saved.state["loss_scaler"] = {
+      {"scale", 512.0}, {"clean_steps", 1999}, {"hysteresis_left", 1}, {"skips_at_floor", 3}};
+  restore_snapshot(saved, *optimizer_, {{"statistics", buffer_}});
+  EXPECT_EQ(optimizer_->state().scaler, (optim::LossScalerState{512, 1999, 1, 3}));
+  EXPECT_EQ(snapshot().state["loss_scaler"], saved.state["loss_scaler"]);
+  EXPECT_EQ(step().next_loss_scale, 1024.0F);
+  // A checkpoint that knows no hysteresis yet.
+  saved.state["loss_scaler"].erase("hysteresis_left");
+  restore_snapshot(saved, *optimizer_, {{"statistics", buffer_}});
+  EXPECT_EQ(optimizer_->state().scaler, (optim::LossScalerState{512, 1999, 1, 3}));
+}
+
 TEST_F(SnapshotTest, AnIncompleteStateIsRefused) {
   Snapshot saved = snapshot();
   saved.state.erase("loss_scaler");

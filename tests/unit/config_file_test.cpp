@@ -73,7 +73,7 @@ TEST_F(ConfigFile, RoundTripOfEverything) {
                         "--clip-grad",
                         "0.3333333333333333",
                         "--scheduler",
-                        "constant",
+                        "cosine",
                         "--eta-min",
                         "0",
                         "--warmup-iter",
@@ -97,6 +97,28 @@ TEST_F(ConfigFile, RoundTripOfEverything) {
                         "out;1"});
   EXPECT_EQ(options.train[4], "two\nlines");
   EXPECT_EQ(round_trip(options), options);
+}
+
+TEST_F(ConfigFile, RoundTripOfEachCurveAndOfScalerRules) {
+  const std::vector<std::vector<std::string>> curves = {
+      {"--scheduler", "multistep", "--milestones", "10", "20", "--gamma", "0.3"},
+      {"--scheduler", "cosine_restart", "--periods", "400", "600", "--restart-weights", "1", "0.7"},
+      {"--scheduler", "triangular", "--stepsize", "50", "--eta-min", "1e-6"},
+      {"--scheduler", "one_cycle", "--pct-start", "0.4", "--anneal-strategy", "linear",
+       "--div-factor", "10", "--final-div-factor", "1e5"},
+      {"--loss-scaler", "megatron", "--loss-scale-window", "500"}};
+  for (auto words : curves) {
+    words.insert(words.begin(), {"--train", "a.mp4"});
+    const auto options = parse(words);
+    EXPECT_EQ(round_trip(options), options) << write_config(options);
+  }
+  const auto text = write_config(parse({"--train", "a.mp4", "--scheduler", "cosine_restart",
+                                        "--periods", "400 600", "--restart-weights", "1", "0.5"}));
+  for (const char* line :
+       {"\nscheduler = cosine_restart\n", "\nperiods = 400 600\n", "\nrestart-weights = 1 0.5\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  for (const char* key : {"\neta-min", "\nmilestones", "\ngamma", "\nloss-scaler"})
+    EXPECT_EQ(text.find(key), std::string::npos) << key;
 }
 
 TEST_F(ConfigFile, LinesOfTheWrittenFile) {

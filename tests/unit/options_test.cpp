@@ -66,7 +66,9 @@ TEST(Options, Defaults) {
   EXPECT_EQ(o.print_freq, 10);
   EXPECT_EQ(o.resume.mode, ResumeMode::never);
   EXPECT_EQ(o.scheduler, Scheduler::cosine);
-  EXPECT_EQ(o.eta_min, 1e-7);
+  EXPECT_FALSE(o.eta_min || o.gamma || o.stepsize || o.pct_start || o.anneal_strategy);
+  EXPECT_FALSE(o.div_factor || o.final_div_factor || o.loss_scaler || o.loss_scale_window);
+  EXPECT_TRUE(o.milestones.empty() && o.periods.empty() && o.restart_weights.empty());
   EXPECT_EQ(o.warmup_iter, 0);
   EXPECT_EQ(o.clip_grad, 0);
   EXPECT_EQ(o.channels, 0);
@@ -112,7 +114,7 @@ TEST(Options, TakesEveryOption) {
                         "--clip-grad",
                         "0.5",
                         "--scheduler",
-                        "constant",
+                        "cosine",
                         "--eta-min",
                         "0",
                         "--warmup-iter",
@@ -166,8 +168,8 @@ TEST(Options, TakesEveryOption) {
   EXPECT_EQ(o.betas, (std::array<double, 2>{0.8, 0.95}));
   EXPECT_EQ(o.loss, "l1");
   EXPECT_EQ(o.clip_grad, 0.5);
-  EXPECT_EQ(o.scheduler, Scheduler::constant);
-  EXPECT_EQ(o.eta_min, 0);
+  EXPECT_EQ(o.scheduler, Scheduler::cosine);
+  EXPECT_EQ(o.eta_min, 0.0);
   EXPECT_EQ(o.warmup_iter, 10);
   EXPECT_EQ(o.seed, 18446744073709551615U);
   EXPECT_EQ(o.precision, Precision::amp);
@@ -280,7 +282,16 @@ TEST(Options, ChoicesNameTheNearest) {
   EXPECT_EQ(usage({"--model", "vespnc"}),
             "--model: got \"vespnc\", expected espcn or vespcn; did you mean vespcn?");
   EXPECT_EQ(usage({"--scheduler", "cosin"}),
-            "--scheduler: got \"cosin\", expected constant or cosine; did you mean cosine?");
+            "--scheduler: got \"cosin\", expected constant, cosine, multistep, cosine_restart, "
+            "triangular or one_cycle; did you mean cosine?");
+  EXPECT_EQ(usage({"--scheduler", "onecycle"}),
+            "--scheduler: got \"onecycle\", expected constant, cosine, multistep, cosine_restart, "
+            "triangular or one_cycle; did you mean one_cycle?");
+  EXPECT_EQ(usage({"--loss-scaler", "pytorch"}),
+            "--loss-scaler: got \"pytorch\", expected vsr, torch, apex, dali, megatron or "
+            "deepspeed; did you mean torch?");
+  EXPECT_EQ(usage({"--anneal-strategy", "sin"}),
+            "--anneal-strategy: got \"sin\", expected cos or linear");
   EXPECT_EQ(usage({"--backend", "gloo"}), "--backend: got \"gloo\", expected auto, mpi or nccl");
   EXPECT_EQ(usage({"--loss", "L1"}),
             "--loss: got \"L1\", expected charbonnier, l1 or mse; did you mean l1?");
@@ -337,6 +348,13 @@ TEST(Options, HelpShowsGroupsDefaultsAndUnits) {
                            "--out FOLDER (=runs/MODEL)",
                            "--precision fp32|fp16|bf16|amp (=fp16)",
                            "--loss-scale dynamic|NUMBER (=dynamic)",
+                           "--scheduler CURVE (=cosine)",
+                           "--gamma NUMBER (=0.1)",
+                           "--restart-weights NUMBERS... (=1 for each)",
+                           "--stepsize STEPS",
+                           "--div-factor NUMBER (=25)",
+                           "--loss-scaler RULES (=vsr)",
+                           "--loss-scale-window STEPS (=that of --loss-scaler)",
                            "--resume never|auto|must|PATH (=never)",
                            "--cache-mib MIB (=2048)",
                            "MiB per rank",

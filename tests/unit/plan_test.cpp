@@ -24,7 +24,7 @@ PlanNumbers demo_numbers() {
   n.total_iter = 1000;
   n.parameters = 1 << 20;
   n.held_out = {{"bigbuckbunny", 26}};
-  n.learning_rate = optim::Schedule{optim::ScheduleKind::cosine, 2e-4, 0, 0, 1000};
+  n.learning_rate = optim::Schedule(optim::CosineLr{.lr = 2e-4, .total_steps = 1000});
   return n;
 }
 
@@ -49,7 +49,7 @@ TEST(Plan, WarnsOfIdleRanksAndShowsWarmUp) {
   n.leaves = 3;
   n.warmup_iter = 100;
   n.held_out = {};
-  n.learning_rate = optim::Schedule{optim::ScheduleKind::constant, 1e-3, 0, 100, 1000};
+  n.learning_rate = optim::Schedule(optim::ConstantLr{.lr = 1e-3, .warmup_steps = 100});
   const auto text = plan_text(n);
   for (const char* line :
        {"\nleaves           3 per step of 2 samples, 0 to 1 per rank on 4 ranks\n",
