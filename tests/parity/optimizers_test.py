@@ -85,18 +85,29 @@ def distance(masters, reference) -> torch.Tensor:
     return (masters.double() - reference).square().mean(dim=1).sqrt()
 
 
+def run_driver(ranks, sets) -> dict:
+    """Masters of all cases of all sets, by the set's name and the case's."""
+    with tempfile.TemporaryDirectory() as folder:
+        driver = Driver(folder)
+        jobs = {(name, entry.name): driver.add_training(entry, recording, EVERY, **more)
+                for name, (cases, recording, more) in sets.items() for entry in cases}
+        driver.run(ranks)
+        return {key: driver.masters(job) for key, job in jobs.items()}
+
+
 class Optimizers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.fp32 = record_training(STEPS)
         cls.fp16 = rounded_to_fp16(cls.fp32)
-
-    def run_driver(self, cases, recording, ranks, **more):
-        with tempfile.TemporaryDirectory() as folder:
-            driver = Driver(folder)
-            jobs = [driver.add_training(entry, recording, EVERY, **more) for entry in cases]
-            driver.run(ranks)
-            return [driver.masters(job) for job in jobs]
+        native = [entry for entry in CASES if "clip" not in entry.extra]
+        scaled = {"dtype": "fp16", "loss_scale": FP16_SCALE}
+        sets = {"fp32": (CASES, cls.fp32, {}), "fp16": (FP16_CASES, cls.fp16, scaled)}
+        # tests/mpi has all optimizers on several ranks; here it is about what is recorded.
+        few = [entry for entry in CASES if entry.name in ("Adam, clipped", "Adam, amsgrad", "LAMB")]
+        cls.two_ranks = run_driver(2, {**sets, "fp32": (few, cls.fp32, {})})
+        cls.ours = run_driver(1, {**sets, "C++": (native, cls.fp32, {"engine": "libtorch"}),
+                                  "fp16 gradients": (FP16_CASES, cls.fp16, {})})
 
     def check_ratio(self, entry, ours, others, reference):
         """Print one row of the table, and compare at each recorded step."""
@@ -112,38 +123,29 @@ class Optimizers(unittest.TestCase):
                 self.assertLessEqual(ratios.max().item(), LARGEST_RATIO)
         print(row)
 
+    def check_set(self, name, cases, recording):
+        for entry in cases:
+            others = {"Python": step_torch(entry, recording, torch.float32, EVERY)}
+            if name == "fp32" and ("C++", entry.name) in self.ours:
+                others["C++"] = self.ours["C++", entry.name]
+            self.check_ratio(entry, self.ours[name, entry.name], others,
+                             step_torch(entry, recording, torch.float64, EVERY))
+
     def test_fp32_against_fp64(self):
-        print("\nFP32 parameters; error at the last step over that of FP32 in")
-        ours = self.run_driver(CASES, self.fp32, 1)
-        native = [entry for entry in CASES if "clip" not in entry.extra]
-        libtorch = dict(zip([entry.name for entry in native],
-                            self.run_driver(native, self.fp32, 1, engine="libtorch")))
-        for entry, masters in zip(CASES, ours):
-            others = {"Python": step_torch(entry, self.fp32, torch.float32, EVERY)}
-            if entry.name in libtorch:
-                others["C++"] = libtorch[entry.name]
-            self.check_ratio(entry, masters, others,
-                             step_torch(entry, self.fp32, torch.float64, EVERY))
+        print("\nFP32 parameters; error at the last step, and over that of FP32 in")
+        self.check_set("fp32", CASES, self.fp32)
 
     def test_fp16_against_fp64(self):
-        print(f"\nFP16 parameters, loss scale {FP16_SCALE:.0f}")
-        ours = self.run_driver(FP16_CASES, self.fp16, 1, dtype="fp16", loss_scale=FP16_SCALE)
-        for entry, masters in zip(FP16_CASES, ours):
-            others = {"Python": step_torch(entry, self.fp16, torch.float32, EVERY)}
-            self.check_ratio(entry, masters, others,
-                             step_torch(entry, self.fp16, torch.float64, EVERY))
+        print(f"\nFP16 parameters, loss scale {FP16_SCALE:.0f}; the same")
+        self.check_set("fp16", FP16_CASES, self.fp16)
 
     def test_same_bits(self):
         """Neither the type of the replicas nor the number of ranks changes a bit."""
-        plain = self.run_driver(FP16_CASES, self.fp16, 1)
-        for ranks in (1, 2):
-            scaled = self.run_driver(FP16_CASES, self.fp16, ranks, dtype="fp16",
-                                     loss_scale=FP16_SCALE)
-            for entry, expected, masters in zip(FP16_CASES, plain, scaled):
-                self.assertTrue(torch.equal(masters, expected), f"{entry.name}, {ranks} ranks")
-        both = self.run_driver(CASES, self.fp32, 2)
-        for entry, expected, masters in zip(CASES, self.run_driver(CASES, self.fp32, 1), both):
-            self.assertTrue(torch.equal(masters, expected), f"{entry.name}, 2 ranks")
+        for entry in FP16_CASES:
+            self.assertTrue(torch.equal(self.ours["fp16", entry.name],
+                                        self.ours["fp16 gradients", entry.name]), entry.name)
+        for key, masters in self.two_ranks.items():
+            self.assertTrue(torch.equal(masters, self.ours[key]), f"{key}, 2 ranks")
 
 
 if __name__ == "__main__":
