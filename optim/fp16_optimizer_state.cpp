@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything around the step: how an optimizer is made, grows, is saved, loaded and published.
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 #include <unordered_set>
 
@@ -137,30 +136,26 @@ void Fp16Optimizer::Impl::take_inner_state(std::size_t first_parameter) {
   const torch::NoGradGuard no_grad;
   const std::size_t moments = inner.rule().moments().size();
   for (std::size_t i = first_parameter; i < parameters.size(); ++i) {
+    if (inner.group_of()[i] < 0) continue;
     const auto found = inner.state_of(i, parameters[i].replica);
-    std::int64_t steps = world.rank() == 0 && found ? found->steps : 0;
-    world.broadcast(std::span<std::int64_t>(&steps, 1), 0);
     const ParameterState state = found.value_or(ParameterState());
-    const std::ptrdiff_t group = inner.group_of()[i];
-    const auto numel = parameters[i].replica.numel();
-    for (std::size_t moment = 0; group >= 0 && moment < moments; ++moment) {
-      torch::Tensor values =
-          torch::full({numel}, inner.rule().initial_moment(moment, static_cast<std::size_t>(group)),
-                      torch::kFloat);
-      if (steps > 0 && moment < state.moments.size() && state.moments[moment].defined())
+    const std::int64_t numel = parameters[i].replica.numel();
+    for (std::size_t moment = 0; moment < moments; ++moment) {
+      const torch::Tensor values =
+          torch::full({numel}, inner.rule().initial_moment(), torch::kFloat);
+      if (moment < state.moments.size() && state.moments[moment].defined())
         values.copy_(state.moments[moment].reshape({numel}));
       const std::span<float> span(values.data_ptr<float>(), static_cast<std::size_t>(numel));
       world.broadcast(span, 0);
       parts->shard.set(MasterShard::kFirstMoment + moment, i, span);
     }
-    ParameterCounters& counters = parts->shard.counters()[i];
-    counters.steps = steps;
-    for (std::int64_t step = 0; step < steps; ++step) {
+    ParameterCounters counters{.steps = state.steps};
+    for (std::int64_t step = 0; step < state.steps; ++step) {
       counters.beta1_power *= state.beta1;
       counters.beta2_power *= state.beta2;
     }
-    world.broadcast(std::span<double>(&counters.beta1_power, 1), 0);
-    world.broadcast(std::span<double>(&counters.beta2_power, 1), 0);
+    world.broadcast(std::span<ParameterCounters>(&counters, 1), 0);
+    parts->shard.counters()[i] = counters;
   }
   inner.get().state().clear();
 }

@@ -73,8 +73,10 @@ class LibTorchUpdate : public UpdateRule {
     return found;
   }
 
-  float initial_moment(std::size_t, std::size_t group) const override {
-    return static_cast<float>(Kind::initial(options(group)));
+  // LibTorch starts all groups with the default of the optimizer.
+  float initial_moment() const override {
+    return static_cast<float>(
+        Kind::initial(static_cast<const typename Kind::Options&>(inner_.defaults())));
   }
 
   void attach(MasterShard& shard, GroupOf group_of) override {

@@ -89,7 +89,7 @@ void visit_any(torch::optim::OptimizerOptions& o, const Field& field) {
 
 }  // namespace
 
-float UpdateRule::initial_moment(std::size_t, std::size_t) const {
+float UpdateRule::initial_moment() const {
   return 0.0F;
 }
 

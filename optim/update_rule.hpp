@@ -41,8 +41,8 @@ class UpdateRule {
   /// The state in `state`, which belongs to a parameter of group `group`.
   virtual ParameterState read_state(torch::optim::OptimizerParamState& state,
                                     std::size_t group) const = 0;
-  /// What moment `moment` of a parameter of group `group` starts with.
-  virtual float initial_moment(std::size_t moment, std::size_t group) const;
+  /// What moments of a parameter without state start with.
+  virtual float initial_moment() const;
   /// Masters and moments lie in `shard`, which outlives this object or the next call. Local.
   virtual void attach(MasterShard& shard, GroupOf group_of);
   /// Step the used parameters and publish their rounded masters to the replicas in reach.

@@ -3,7 +3,24 @@
 // known only at run time.
 #include "runtime/precision/convert.hpp"
 
+#include <map>
+#include <string>
+#include <vector>
+
 namespace vsr::runtime {
+namespace {
+
+/// Convert `value` when it holds one of `Types`.
+template <class... Types>
+void convert_held(torch::nn::AnyValue& value, Conversion& conversion) {
+  const auto convert_as = [&](auto* held) {
+    if (held != nullptr) *held = conversion(*held);
+    return held != nullptr;
+  };
+  (... || convert_as(value.try_get<Types>()));
+}
+
+}  // namespace
 
 torch::Tensor Conversion::operator()(const torch::Tensor& tensor) {
   if (!tensor.defined() || tensor.scalar_type() != from_ || from_ == to_) return tensor;
@@ -24,6 +41,15 @@ c10::IValue Conversion::operator()(const c10::IValue& value) {
   if (found != done_.end()) return found->second.result;
   c10::IValue result = value.isList() ? list(value) : dictionary(value);
   done_.emplace(key, Converted{value, result});
+  return result;
+}
+
+torch::nn::AnyValue Conversion::operator()(const torch::nn::AnyValue& value) {
+  using torch::Tensor;
+  torch::nn::AnyValue result = value;
+  convert_held<Tensor, std::vector<Tensor>, std::tuple<Tensor, Tensor>, std::pair<Tensor, Tensor>,
+               std::tuple<Tensor, Tensor, Tensor>, std::tuple<Tensor, std::tuple<Tensor, Tensor>>,
+               std::map<std::string, Tensor>>(result, *this);
   return result;
 }
 

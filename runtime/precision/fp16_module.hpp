@@ -7,28 +7,18 @@
 
 #include <torch/torch.h>
 
-#include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "optim/fp16_optimizer.hpp"
+#include "optim/module_tensors.hpp"
+#include "runtime/precision/borders.hpp"
 #include "runtime/precision/convert.hpp"
+#include "runtime/precision/keep_in_fp32.hpp"
 #include "runtime/precision/precision.hpp"
+#include "runtime/precision/replica.hpp"
 
 namespace vsr::runtime {
-
-/// Which parts of a network keep FP32 parameters and buffers although the rest is reduced.
-struct KeepInFp32 {
-  /// Batch, instance, layer and group normalisation: their variances overflow FP16 early, and their
-  /// running statistics would stop moving.
-  bool normalisation = true;
-  /// Paths of modules, such as "head" or "body.3"; everything below such a path is kept.
-  std::vector<std::string> names{};
-  /// Keeps a module, with all below it, when it returns true.
-  std::function<bool(const std::string& path, const torch::nn::Module& module)> also{};
-};
 
 /// The part of Fp16Module that does not depend on the type of the network.
 class ReducedModule {
@@ -45,52 +35,50 @@ class ReducedModule {
   /// FP32 value from before rounding, and forget those values here. `master` of a parameter that is
   /// FP32 in the replica shares its storage.
   /// @throws ArgumentError when called twice: the unrounded values are gone
-  std::vector<optim::NamedParameter> named_parameters_with_masters();
+  std::vector<optim::NamedParameter> named_parameters_with_masters() { return masters_.take(); }
 
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
 
  protected:
-  /// @throws ConfigurationError for an FP64 parameter, or a kept name that is no module (all
-  /// listed)
+  /// @throws ConfigurationError for an FP64 parameter, and as Borders
   ReducedModule(std::shared_ptr<torch::nn::Module> module, Precision precision,
-                const KeepInFp32& keep);
+                const KeepInFp32& keep, bool draws_borders);
   ~ReducedModule() = default;
   ReducedModule(ReducedModule&&) = default;
   ReducedModule& operator=(ReducedModule&&) = default;
 
   at::DeviceType device() const;
+  const Borders& borders() const noexcept { return borders_; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
   Precision precision_;
-  std::vector<optim::NamedParameter> masters_;
-  bool handed_out_ = false;
+  Borders borders_;
+  Masters masters_;
 };
 
-/// A network that wants its FP32 input as it is and casts inside says so with
-/// `static constexpr bool kCastsItsInput = true;`.
+/// A network that wants its FP32 input as it is and casts inside, before each of its layers, says
+/// so with `static constexpr bool kCastsItsInput = true;`.
 template <class Net>
 concept CastsItsInput = requires {
   requires Net::kCastsItsInput;
 };
 
-/// Run `net` with a cast before each module that has parameters, to the dtype of those, so that any
-/// module of a Sequential may be kept in FP32.
-torch::Tensor forward_with_borders(torch::nn::SequentialImpl& net, torch::Tensor x);
-
 /// FP32 in, `precision` inside, FP32 out, for arguments and results nested as Conversion allows.
 ///
-/// `Net` is any torch::nn::Module with a `forward`. Networks of our own (models::VsrNet) and
-/// torch::nn::Sequential cast at the borders of kept modules; in others, normalisation layers may
-/// be kept (LibTorch takes FP16 input with FP32 parameters there), and further modules only if the
-/// network calls at_border itself. Rank-free: never communicates.
+/// `Net` is any torch::nn::Module with a `forward`; its arguments may be named by passing a struct
+/// with fields() or a map of tensors. What is kept in FP32 and where casts are made: KeepInFp32 and
+/// Borders. Rank-free: never communicates. One thread at a time, as the network itself.
 template <class Net>
 class Fp16Module : public ReducedModule {
  public:
+  /// Rounds the parameters and buffers of `net` in place.
+  /// @throws ArgumentError without a network; ConfigurationError for an FP64 parameter, and as
+  ///         Borders
   explicit Fp16Module(std::shared_ptr<Net> net, Precision precision = Precision::fp16,
                       const KeepInFp32& keep = {})
-      : ReducedModule(net, precision, keep), net_(std::move(net)) {}
+      : ReducedModule(net, precision, keep, CastsItsInput<Net>), net_(std::move(net)) {}
   explicit Fp16Module(const torch::nn::ModuleHolder<Net>& net,
                       Precision precision = Precision::fp16, const KeepInFp32& keep = {})
       : Fp16Module(net.ptr(), precision, keep) {}
@@ -106,15 +94,15 @@ class Fp16Module : public ReducedModule {
   auto forward(const Args&... args) {
     if (precision() == Precision::amp) {
       AutocastScope scope(device());
-      return fp16_to_fp32(call(args...));
+      return fp16_to_fp32(net_->forward(args...));
     }
     if constexpr (CastsItsInput<Net>) {
-      return convert(call(args...), dtype(), at::kFloat);
+      const Borders::Scope scope(borders());
+      return convert(net_->forward(args...), dtype(), at::kFloat);
     } else {
-      Conversion to_replica(at::kFloat, dtype());
-      return convert(std::apply([this](const auto&... cast) { return call(cast...); },
-                                std::tuple<Args...>{to_replica(args)...}),
-                     dtype(), at::kFloat);
+      if (precision() == Precision::fp32) return net_->forward(args...);
+      const Borders::Scope scope(borders());
+      return convert(borders().run(*net_, args...), dtype(), at::kFloat);
     }
   }
 
@@ -122,14 +110,6 @@ class Fp16Module : public ReducedModule {
   const Net& net() const noexcept { return *net_; }
 
  private:
-  template <class... Args>
-  auto call(const Args&... args) {
-    if constexpr (std::is_same_v<Net, torch::nn::SequentialImpl> && sizeof...(Args) == 1)
-      return forward_with_borders(*net_, args...);
-    else
-      return net_->forward(args...);
-  }
-
   std::shared_ptr<Net> net_;
 };
 

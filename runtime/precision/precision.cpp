@@ -53,7 +53,10 @@ AutocastScope::AutocastScope(at::DeviceType device)
 }
 
 AutocastScope::~AutocastScope() {
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::decrement_nesting();
+  // Inside an autocast scope of the caller LibTorch would keep cast weights until that one ends,
+  // and a step in between would go unseen.
+  at::autocast::clear_cache();
   at::autocast::set_autocast_dtype(device_, former_dtype_);
   at::autocast::set_autocast_enabled(device_, was_enabled_);
 }

@@ -29,8 +29,8 @@ at::ScalarType replica_dtype(Precision precision);
 torch::Tensor at_border(const torch::Tensor& x, const torch::Tensor& weight);
 
 /// While it lives, the calling thread runs `device` operations under autocast to FP16; afterwards
-/// the former state is back and the cache of cast weights is empty, so no stale weight survives a
-/// step.
+/// the former state is back, also after an exception, and the cache of cast weights is empty, even
+/// inside another autocast scope: no stale weight survives a step.
 class AutocastScope {
  public:
   explicit AutocastScope(at::DeviceType device);

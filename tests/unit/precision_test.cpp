@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of nested values, and the wrapper that takes FP32 to a reduced network and back.
+// The wrapper that takes FP32 to a reduced network and back, and autocast in its place.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "comm/error.hpp"
-#include "runtime/precision/convert.hpp"
 #include "runtime/precision/fp16_module.hpp"
 #include "tests/support/error_messages.hpp"
 #include "tests/support/half_kernels.hpp"
@@ -20,99 +21,6 @@ namespace vsr::runtime {
 namespace {
 
 using torch::Tensor;
-
-TEST(Convert, RoundsToNearestEvenAndBackExactly) {
-  const Tensor x = torch::tensor({65519.99F, 65520.0F, 0x1p-24F, 0x1p-25F, 0x1.001p-25F, 2049.0F});
-  const Tensor half = fp32_to_fp16(x);
-  ASSERT_EQ(half.scalar_type(), at::kHalf);
-  const Tensor expected = torch::tensor({65504.0F, INFINITY, 0x1p-24F, 0.0F, 0x1p-24F, 2048.0F});
-  EXPECT_TRUE(torch::equal(fp16_to_fp32(half), expected));
-}
-
-TEST(Convert, LeavesEverythingElseAlone) {
-  const Tensor integers = torch::arange(3);
-  const Tensor doubles = torch::ones({2}, at::kDouble);
-  EXPECT_TRUE(fp32_to_fp16(integers).is_same(integers));
-  EXPECT_TRUE(fp32_to_fp16(doubles).is_same(doubles));
-  EXPECT_FALSE(fp32_to_fp16(Tensor()).defined());
-  EXPECT_EQ(fp32_to_fp16(std::string("text")), "text");
-  EXPECT_EQ(fp32_to_fp16(7), 7);
-  const Tensor half = torch::ones({2}, at::kHalf);
-  EXPECT_TRUE(fp32_to_fp16(half).is_same(half));
-}
-
-TEST(Convert, KeepsTheStructureOfContainers) {
-  const Tensor x = torch::full({2}, 1.5F);
-  using Value = std::tuple<int, std::vector<Tensor>, std::map<std::string, std::optional<Tensor>>,
-                           std::pair<std::string, std::array<Tensor, 2>>>;
-  const Value value{
-      4, {x, torch::arange(2)}, {{"a", x}, {"b", std::nullopt}}, {"p", {x, Tensor()}}};
-  const Value got = fp32_to_fp16(value);
-  EXPECT_EQ(std::get<0>(got), 4);
-  EXPECT_EQ(std::get<1>(got)[0].scalar_type(), at::kHalf);
-  EXPECT_EQ(std::get<1>(got)[1].scalar_type(), at::kLong);
-  EXPECT_EQ(std::get<2>(got).at("a")->scalar_type(), at::kHalf);
-  EXPECT_FALSE(std::get<2>(got).at("b").has_value());
-  EXPECT_EQ(std::get<3>(got).first, "p");
-  EXPECT_TRUE(std::get<3>(got).second[0].is_same(std::get<1>(got)[0])) << "one tensor, one result";
-  EXPECT_FALSE(std::get<3>(got).second[1].defined());
-  EXPECT_EQ(x.scalar_type(), at::kFloat);
-}
-
-TEST(Convert, KeepsDictionariesInOrder) {
-  torch::OrderedDict<std::string, Tensor> ordered;
-  ordered.insert("z", torch::ones({1}));
-  ordered.insert("a", torch::arange(1));
-  const auto got = fp32_to_fp16(ordered);
-  EXPECT_EQ(got.keys(), (std::vector<std::string>{"z", "a"}));
-  EXPECT_EQ(got["z"].scalar_type(), at::kHalf);
-  const std::unordered_map<int, Tensor> unordered{{3, torch::ones({1})}};
-  EXPECT_EQ(fp32_to_fp16(unordered).at(3).scalar_type(), at::kHalf);
-}
-
-TEST(Convert, WalksUntypedValues) {
-  const Tensor x = torch::full({2}, 0.5F);
-  c10::impl::GenericDict dictionary(c10::StringType::get(), c10::TensorType::get());
-  dictionary.insert("x", x);
-  c10::List<Tensor> list({x, x});
-  const c10::IValue value(
-      c10::ivalue::Tuple::create({x, list, dictionary, std::string("s"), 3, c10::IValue()}));
-  const auto got = fp32_to_fp16(value).toTuple()->elements();
-  EXPECT_EQ(got[0].toTensor().scalar_type(), at::kHalf);
-  EXPECT_TRUE(got[1].toTensorList().get(0).is_same(got[0].toTensor()));
-  EXPECT_TRUE(got[1].toTensorList().get(1).is_same(got[0].toTensor()));
-  EXPECT_TRUE(got[2].toGenericDict().at("x").toTensor().is_same(got[0].toTensor()));
-  EXPECT_EQ(got[3].toStringRef(), "s");
-  EXPECT_EQ(got[4].toInt(), 3);
-  EXPECT_TRUE(got[5].isNone());
-}
-
-TEST(Convert, KeepsAliasesOfListsAndUnchangedContainers) {
-  c10::List<Tensor> list({torch::ones({1})});
-  const c10::IValue twice(c10::ivalue::Tuple::create({list, list}));
-  const auto got = fp32_to_fp16(twice).toTuple()->elements();
-  EXPECT_TRUE(got[0].is(got[1]));
-  EXPECT_FALSE(got[0].is(c10::IValue(list)));
-  const c10::IValue integers(c10::List<std::int64_t>({1, 2}));
-  EXPECT_TRUE(fp32_to_fp16(integers).is(integers));
-}
-
-TEST(Convert, KeepsNamesOfTuples) {
-  const auto type = c10::TupleType::createNamed(
-      "Pair", std::vector<std::string>{"left", "right"},
-      std::vector<c10::TypePtr>{c10::TensorType::get(), c10::IntType::get()});
-  const c10::IValue value(
-      c10::ivalue::Tuple::createNamed(std::vector<c10::IValue>{torch::ones({1}), 2}, type));
-  const auto got = fp32_to_fp16(value).toTuple();
-  EXPECT_EQ(got->type()->schema()->arguments()[1].name(), "right");
-  EXPECT_EQ(got->elements()[0].toTensor().scalar_type(), at::kHalf);
-}
-
-TEST(Convert, IsDifferentiable) {
-  const Tensor x = torch::ones({3}).requires_grad_();
-  fp32_to_fp16(x).sum().backward();
-  EXPECT_TRUE(torch::equal(x.grad(), torch::ones({3})));
-}
 
 TEST(PrecisionNames, RoundTripAndRefuse) {
   for (const char* name : {"fp32", "fp16", "bf16", "amp"})
@@ -329,6 +237,88 @@ TEST(Fp16Module, Fp32ChangesNothing) {
     EXPECT_EQ(parameter.master.data_ptr(), parameter.replica.data_ptr()) << "no copy where exact";
 }
 
+/// Normalisation as a Sequential runs it, cast before and behind, and as other networks do.
+struct CallsNormImpl : torch::nn::Module {
+  explicit CallsNormImpl(const torch::nn::BatchNorm2d& layer) {
+    norm = register_module("norm", layer);
+  }
+  Tensor forward(const Tensor& x) { return norm(x); }
+  torch::nn::BatchNorm2d norm{nullptr};
+};
+TORCH_MODULE(CallsNorm);
+
+torch::nn::BatchNorm2d norm_of_everything(bool affine) {
+  // Momentum 1: the running statistics are those of the last batch.
+  return torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(1).affine(affine).momentum(1.0));
+}
+
+/// ±300 in turns: mean 0, variance 9e4.
+Tensor wide_values() {
+  return (300 * (2 * (torch::arange(32, at::kFloat).remainder(2)) - 1)).view({2, 1, 4, 4});
+}
+
+void check_wide_norm(torch::nn::BatchNorm2d norm, const std::function<Tensor(const Tensor&)>& run) {
+  const Tensor x = wide_values().requires_grad_();
+  for (const bool training : {true, false}) {
+    norm->train(training);
+    const Tensor y = run(x);
+    ASSERT_EQ(y.scalar_type(), at::kFloat);
+    // In evaluation the statistics are those of training: variance 9e4 · 32/31.
+    const double expected = training ? 1.0 : std::sqrt(31.0 / 32.0);
+    EXPECT_TRUE(torch::allclose(y, x.sign() * expected, 0, 1e-3)) << training;
+    EXPECT_EQ(norm->running_var.scalar_type(), at::kFloat);
+    EXPECT_NEAR(norm->running_var.item<float>(), 9e4 * 32 / 31, 0.1);
+    EXPECT_EQ(norm->running_mean.item<float>(), 0.0F);
+    y.sum().backward();
+    EXPECT_TRUE(x.grad().isfinite().all().item<bool>());
+  }
+}
+
+TEST(BatchNorm, VariancesBeyondFp16AreFinite) {
+  for (const bool affine : {true, false}) {
+    const auto in_sequence = norm_of_everything(affine);
+    Fp16Module sequence(torch::nn::Sequential(in_sequence, torch::nn::Identity()));
+    check_wide_norm(in_sequence, [&](const Tensor& x) { return sequence(x); });
+    const auto in_class = norm_of_everything(affine);
+    Fp16Module plain(CallsNorm{in_class});
+    check_wide_norm(in_class, [&](const Tensor& x) { return plain(x); });
+  }
+  // What keeping it is for.
+  const auto reduced = norm_of_everything(true);
+  Fp16Module wrapped(torch::nn::Sequential(reduced), Precision::fp16, {.normalisation = false});
+  wrapped(wide_values());
+  EXPECT_TRUE(std::isinf(reduced->running_var.to(at::kFloat).item<float>()));
+}
+
+TEST(BatchNorm, RunningMeansMoveBySmallSteps) {
+  const Tensor x = torch::full({2, 1, 2, 2}, 1.0F + 0x1p-9F);
+  for (const bool affine : {true, false})
+    for (const bool kept : {true, false}) {
+      const torch::nn::BatchNorm2d norm(torch::nn::BatchNormOptions(1).affine(affine));
+      norm->running_mean.fill_(1.0F);
+      Fp16Module wrapped(CallsNorm(norm), Precision::fp16, {.normalisation = kept});
+      wrapped(x);
+      EXPECT_NEAR(norm->running_mean.item<float>(), kept ? 1.0 + 0.1 * 0x1p-9 : 1.0, 1e-7);
+    }
+}
+
+TEST(BatchNorm, FrozenLayersPassGradientsOn) {
+  for (const bool training : {true, false})
+    for (const bool affine : {true, false}) {
+      torch::nn::BatchNorm2d norm(torch::nn::BatchNormOptions(2).affine(affine));
+      for (auto& parameter : norm->parameters()) parameter.set_requires_grad(false);
+      norm->running_var.fill_(4.0F);
+      const torch::nn::Conv2d conv(torch::nn::Conv2dOptions(1, 2, 1));
+      Fp16Module wrapped(torch::nn::Sequential(conv, CallsNorm(norm)));
+      norm->train(training);
+      wrapped(torch::arange(8, at::kFloat).view({2, 1, 2, 2})).square().sum().backward();
+      EXPECT_EQ(conv->weight.grad().scalar_type(), at::kHalf);
+      EXPECT_TRUE(conv->weight.grad().isfinite().all().item<bool>());
+      for (const auto& parameter : norm->parameters()) EXPECT_FALSE(parameter.grad().defined());
+      EXPECT_EQ(norm->running_var[0].item<float>() == 4.0F, !training);
+    }
+}
+
 struct ProbeImpl : torch::nn::Module {
   ProbeImpl() { layer = register_module("layer", torch::nn::Conv2d(2, 2, 1)); }
   Tensor forward(const Tensor& x) {
@@ -365,9 +355,43 @@ TEST(Fp16Module, AmpCastsOperationsAndKeepsParameters) {
 
 TEST(Fp16Module, AmpEndsWithAnExceptionToo) {
   Fp16Module wrapped(Probe(), Precision::amp);
+  const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
   wrapped.net().fail = true;
   EXPECT_THROW(wrapped(torch::ones({1, 2, 3, 3})), DataError);
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), dtype);
+  // Nesting is back at zero: the next scope of somebody else starts from nothing.
+  EXPECT_EQ(at::autocast::increment_nesting(), 1);
+  EXPECT_EQ(at::autocast::decrement_nesting(), 0);
+}
+
+TEST(Fp16Module, AmpSeesStepsInsideAScopeOfTheCaller) {
+  Fp16Module wrapped(Probe(), Precision::amp);
+  torch::optim::SGD optimizer(wrapped.parameters(), 1.0);
+  const Tensor x = torch::ones({1, 2, 1, 1});
+  const AutocastScope outer(at::kCPU);
+  const Tensor before = wrapped(x);
+  optimizer.zero_grad();
+  before.sum().backward();
+  optimizer.step();
+  // Every weight moved by 1 and the bias by 1: three units less for each output.
+  EXPECT_TRUE(torch::allclose(wrapped(x), before - 3, 0, 1e-2));
+  EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCPU)) << "the caller's scope goes on";
+}
+
+TEST(Fp16Module, AmpGradientsSurviveByScaling) {
+  Fp16Module wrapped(Probe(), Precision::amp);
+  const Tensor x = torch::ones({1, 2, 1, 1});
+  const auto gradient = [&](double scale) {
+    wrapped.net().zero_grad();
+    // The gradient of each output is 2^-26, below FP16.
+    (wrapped(x).sum() * 0x1p-26 * scale).backward();
+    const Tensor grad = wrapped.parameters()[0].grad();
+    EXPECT_EQ(grad.scalar_type(), at::kFloat);
+    return grad.flatten()[0].item<float>();
+  };
+  EXPECT_EQ(gradient(1), 0.0F);
+  EXPECT_EQ(gradient(65536), 0x1p-10F);
 }
 
 }  // namespace
