@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parity tests drive from Python: takes recorded gradients through Fp16Optimizer (or through
-// LibTorch's own FP32 optimizer of the same name) and leaves the masters in a file, or runs a list
-// of overflow flags through LossScaler. Alone or under mpirun; every rank gives the same gradients as
-// its leaf, so that their mean is the recorded gradient to the last bit.
+// What the parity tests drive from Python: takes recorded gradients through Fp16Optimizer (or
+// through LibTorch's own FP32 optimizer of the same name) and leaves the masters in a file, or runs
+// a list of overflow flags through LossScaler. Alone or under mpirun; every rank gives the same
+// gradients as its leaf, so that their mean is the recorded gradient to the last bit.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -116,7 +116,8 @@ std::unique_ptr<torch::optim::Optimizer> make_inner(const json& job, const Netwo
   return inner;
 }
 
-// Where the masters go: one row of all parameters for each recorded step. Ranks write what they own.
+// Where the masters go: one row of all parameters for each recorded step. Ranks write what they
+// own.
 class MasterFile {
  public:
   MasterFile(vsr::comm::Communicator& world, const std::filesystem::path& path,
@@ -164,8 +165,8 @@ void step_plain(const json& job, const Network& network, torch::optim::Optimizer
     if ((step + 1) % every != 0) continue;
     std::int64_t begin = 0;
     for (const Tensor& replica : network.replicas) {
-      file.write(begin, {replica.const_data_ptr<float>(),
-                         static_cast<std::size_t>(replica.numel())});
+      file.write(begin,
+                 {replica.const_data_ptr<float>(), static_cast<std::size_t>(replica.numel())});
       begin += replica.numel();
     }
     file.end_row();
@@ -250,8 +251,7 @@ json run_training(const json& job, const std::filesystem::path& folder,
   const Tensor gradients =
       read_rows(folder / job.at("gradients"), job.at("steps"), network.elements);
   MasterFile file(world, folder / job.at("masters"), network.elements);
-  if (job.at("engine") == "ours")
-    return step_ours(job, folder, network, world, gradients, file);
+  if (job.at("engine") == "ours") return step_ours(job, folder, network, world, gradients, file);
   step_plain(job, network, *make_inner(job, network), gradients, file);
   return json::object();
 }
@@ -285,7 +285,8 @@ void run(const std::filesystem::path& jobs, const std::filesystem::path& reports
 int main(int argc, char** argv) {
   try {
     vsr::comm::MpiEnvironment mpi(argc, argv);
-    if (argc != 3) throw vsr::UsageError("expected two arguments: the file of jobs, and of reports");
+    if (argc != 3)
+      throw vsr::UsageError("expected two arguments: the file of jobs, and of reports");
     const auto world = vsr::comm::make_communicator(vsr::comm::Backend::mpi);
     run(argv[1], argv[2], *world);
     return 0;

@@ -100,8 +100,14 @@ require_libraries
 exec 9>&-
 
 export VSR_OUTER_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
-export LD_LIBRARY_PATH=$libraries PYTHONPATH=${torch%/*} PYTHONNOUSERSITE=1 CUDA_VISIBLE_DEVICES=
-export PYTHONWARNINGS='ignore:Failed to initialize NumPy'
-reason=$("$venv/bin/python" -B -c 'import torch' 2>&1) ||
-  skip "PyTorch does not load: $(tail -n 1 <<<"$reason")"
-exec "$venv/bin/python" -B "$script"
+export LD_LIBRARY_PATH=$libraries PYTHONPATH=$here:${torch%/*} PYTHONNOUSERSITE=1
+export CUDA_VISIBLE_DEVICES='' PYTHONWARNINGS='ignore:Failed to initialize NumPy'
+exec "$venv/bin/python" -B -c '
+import runpy, sys
+try:
+    import torch
+except (ImportError, OSError) as error:
+    print(f"with_torch.sh: SKIPPED: PyTorch does not load: {error}")
+    sys.exit(77)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$script"
