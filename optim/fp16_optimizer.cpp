@@ -52,7 +52,7 @@ void Fp16Optimizer::Impl::backward(const torch::Tensor& loss, bool update_fp32_g
   const bool is_first =
       !current->leaf_loss && (current->losses.empty() || reducer.reduces_each_leaf());
   current->leaf_loss = current->leaf_loss.value_or(0.0) + loss.item<double>();
-  (loss.to(torch::kFloat) * current->scale).sum().backward();
+  (loss.to(torch::kFloat) * static_cast<float>(gradient_scale())).sum().backward();
   parts->flat.adopt_gradients(is_first);
   if (update_fp32_grads) end_leaf();
 }
@@ -94,8 +94,9 @@ void Fp16Optimizer::Impl::reduce_and_agree(double max_norm, Norm norm, double po
                                                .used = parts->flat.flags(),
                                                .block_norms = reducer.block_norms()});
   requests = 0;
-  const double mean = static_cast<double>(current->scale) * leaves;
-  current->norm = current->agreed->is_overflow() ? -1.0 : current->agreed->norm / mean;
+  current->norm = current->agreed->is_overflow()
+                      ? -1.0
+                      : current->agreed->norm / (gradient_scale() * static_cast<double>(leaves));
   VSR_CHECK(current->agreed->is_overflow() || std::isfinite(current->norm),
             "the " + std::to_string(power) +
                 "-norm of the gradients does not fit FP64; clip by the infinity norm instead");
@@ -103,8 +104,13 @@ void Fp16Optimizer::Impl::reduce_and_agree(double max_norm, Norm norm, double po
     current->clip_factor = std::min(1.0, max_norm / (current->norm + kClipEps));
 }
 
+// What the gradients of this step's leaves are multiplied by.
+double Fp16Optimizer::Impl::gradient_scale() const {
+  return static_cast<double>(current->scale) / parts->reducer.divided_before();
+}
+
 double Fp16Optimizer::Impl::factor() const {
-  return current->clip_factor / (static_cast<double>(current->scale) * static_cast<double>(leaves));
+  return current->clip_factor / (gradient_scale() * static_cast<double>(leaves));
 }
 
 // Unscale + clip → FP32 shard step → publish → replicas.

@@ -43,6 +43,7 @@ struct Fp16Optimizer::Impl {
   StepReport finish_step();
   void apply();
   StepReport report() const;
+  double gradient_scale() const;
   double factor() const;
   std::string why_stuck(const StepReport& last) const;
 

@@ -25,6 +25,13 @@ std::string_view reduction_name(Reduction reduction) noexcept {
   }
 }
 
+SplitDivide split_divide(int summands) {
+  VSR_CHECK(summands >= 1, "a mean over " + std::to_string(summands) + " values");
+  std::int64_t before = 1;
+  while (before * before < summands && summands % before == 0) before *= 2;
+  return {static_cast<double>(before), static_cast<double>(summands) / static_cast<double>(before)};
+}
+
 std::vector<comm::SegmentPlace> segment_places(const FlatLayout& layout) {
   std::vector<comm::SegmentPlace> places;
   for (const Segment& segment : layout.segments())
@@ -41,6 +48,7 @@ GradientReducer::GradientReducer(comm::Communicator& world, comm::PeerBuffer& gr
       leaves_(leaves),
       rounds_((leaves + world.world() - 1) / world.world()),
       isa_(active_isa()) {
+  if (reduction != Reduction::exact) divided_before_ = split_divide(leaves).before;
   VSR_CHECK(leaves >= 1, "a step needs at least one leaf, got " + std::to_string(leaves));
   const auto elements =
       static_cast<std::size_t>(layout.shard_elements(world.rank(), world.world()));

@@ -22,11 +22,22 @@ namespace vsr::optim {
 /// Names of `--reduction`. `exact`: FP64 sum of all leaves, the same bits on any number of ranks.
 /// `allreduce`: flat gradients through an all-reduce in their own type. `fast`: reduce-scatter in
 /// their own type, added in rank order. The last two: the same bits for the same number of ranks;
-/// leaves of one rank are added in the gradient's type, and a sum may overflow where no leaf does.
+/// leaves of one rank are added in the gradient's type. There the loss is divided by
+/// split_divide(leaves).before ahead of backward; a sum may still overflow where no leaf does.
 enum class Reduction : std::uint8_t { exact, allreduce, fast };
 
 /// "exact", "allreduce" or "fast".
 std::string_view reduction_name(Reduction reduction) noexcept;
+
+/// How a mean over `summands` values is divided around a sum in FP16: by `before`, a power of two
+/// near the root of the number, and by `after`; their product is the number. So neither the sum
+/// overflows where the mean fits, nor do small values underflow more than they must.
+struct SplitDivide {
+  double before = 1.0;
+  double after = 1.0;
+};
+/// @throws ArgumentError unless summands >= 1
+SplitDivide split_divide(int summands);
 
 /// Segments of `layout` as `comm` names them.
 std::vector<comm::SegmentPlace> segment_places(const FlatLayout& layout);
@@ -49,6 +60,9 @@ class GradientReducer {
 
   /// Whether this rank's gradients go to their owners after each of its leaves, or once at the end.
   bool reduces_each_leaf() const noexcept { return reduction_ == Reduction::exact; }
+  /// What the loss is divided by before backward, so that sums of leaves in the gradients' type
+  /// fit: 1 for `exact`, else split_divide(leaves).before.
+  double divided_before() const noexcept { return divided_before_; }
   /// Rounds of leaves in a step.
   int rounds() const noexcept { return rounds_; }
   /// Rounds reduced since start().
@@ -90,6 +104,7 @@ class GradientReducer {
   int leaves_;
   int rounds_;
   int rounds_done_ = 0;
+  double divided_before_ = 1.0;
   Isa isa_;
   std::unique_ptr<comm::LeafExchange> exchange_;  // null for allreduce
   std::vector<comm::Interval> shards_;            // of each segment

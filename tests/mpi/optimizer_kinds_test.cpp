@@ -184,7 +184,7 @@ TEST(Lamb, HasOneTrustRatioForEachParameter) {
   const Tensor small = torch::full({3000}, 0.01F).set_requires_grad(true);
   Fp16Optimizer optimizer(std::make_unique<Lamb>(std::vector<Tensor>{large, small},
                                                  LambOptions(0.1).adapt_always(true)),
-                          world(), {.leaves = 1});
+                          world(), {.static_loss_scale = 4096, .leaves = 1});
   optimizer.zero_grad();
   if (world().rank() == 0) optimizer.backward((large + small).sum());
   optimizer.step();

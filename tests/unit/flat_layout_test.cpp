@@ -106,5 +106,27 @@ TEST(FlatLayout, RefusesBadSpecsByName) {
   EXPECT_THROW(FlatLayout({{"w", {-1}}}), ArgumentError);
 }
 
+// The network of the original video super-resolution program with three frames (T41).
+TEST(FlatLayout, HoldsVsrNetAsItsProgramDid) {
+  const FlatLayout vsrnet({{"conv1.weight", {64, 1, 9, 9}},
+                           {"bn1.weight", {64}, Dtype::fp32},
+                           {"bn1.bias", {64}, Dtype::fp32},
+                           {"conv2.weight", {32, 192, 5, 5}},
+                           {"bn2.weight", {32}, Dtype::fp32},
+                           {"bn2.bias", {32}, Dtype::fp32},
+                           {"conv3.weight", {1, 32, 5, 5}},
+                           {"conv3.bias", {1}}});
+  std::int64_t halves = 0;
+  std::vector<std::int64_t> offsets;
+  for (const ParameterPlace& place : vsrnet.places()) {
+    if (place.segment != 0) continue;
+    offsets.push_back(halves);
+    halves += place.numel;
+  }
+  EXPECT_EQ(offsets, (std::vector<std::int64_t>{0, 5184, 158784, 159584}));
+  EXPECT_EQ(halves, 159585);
+  EXPECT_EQ(vsrnet.logical_elements(), 159777);
+}
+
 }  // namespace
 }  // namespace vsr::optim
