@@ -10,7 +10,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 torch=$(cd "$1" && pwd -P)
 script=$2
 venv=$vsr_cache/parity-venv
-venv_megabytes=60
+venv_megabytes=140
 
 skip() {
   say "SKIPPED: $*"
@@ -41,7 +41,7 @@ make_environment() {
   wanted="$("$python" -c 'import sys; print(sys.executable, *sys.version_info[:2])')
 $(grep -v '^#' "$here/requirements.txt")"
   if [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$wanted" ]]; then return; fi
-  make_room $venv_megabytes
+  (make_room $venv_megabytes) || skip "there is no room for $venv"
   say "a Python environment for PyTorch: 10 MB to download from PyPI, $venv_megabytes MB in $venv"
   rm -rf "$venv"
   "$python" -m venv "$venv" || skip "$python cannot make a virtual environment; install python3-venv"
@@ -85,8 +85,8 @@ require_libraries() {
     skip "this PyTorch was built for CUDA and its Python needs libraries that are not here:
 ${elsewhere[*]}
 They come with CUDA 13, cuDNN 9 and NCCL 2"
-  say "libraries for PyTorch: ${wheels[*]}, up to 230 MB to download from PyPI, 600 MB in $venv"
-  make_room 900
+  say "libraries for PyTorch: ${wheels[*]}, up to 230 MB to download from PyPI, 310 MB in $venv"
+  (make_room 600) || skip "there is no room for these libraries"
   pip_install --no-deps "${wheels[@]}"
   find_libraries
   mapfile -t missing < <(missing_libraries)
@@ -94,6 +94,7 @@ They come with CUDA 13, cuDNN 9 and NCCL 2"
 }
 
 require_python
+(make_room 0) || skip "there is no cache folder"
 lock_cache
 make_environment
 require_libraries
@@ -106,7 +107,7 @@ exec "$venv/bin/python" -B -c '
 import runpy, sys
 try:
     import torch
-except (ImportError, OSError) as error:
+except Exception as error:
     print(f"with_torch.sh: SKIPPED: PyTorch does not load: {error}")
     sys.exit(77)
 sys.argv = sys.argv[1:]
