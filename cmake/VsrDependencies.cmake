@@ -12,6 +12,7 @@ pkg_check_modules(ffmpeg REQUIRED IMPORTED_TARGET libavformat libavcodec libavut
 pkg_search_module(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)
 include(LibTorch)
 if(VSR_WITH_CUDA)
+  enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   find_path(VSR_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(VSR_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)

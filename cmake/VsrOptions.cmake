@@ -12,6 +12,13 @@ if(VSR_NVCC AND _vsr_nccl_for_default)
   endif()
 endif()
 option(VSR_WITH_CUDA "Build with the CUDA toolkit and NCCL" ${_vsr_machine_has_cuda})
+if(VSR_WITH_CUDA)
+  # Code for Hopper, and PTX that the driver of any GPU since Turing compiles when it is first used.
+  set(CMAKE_CUDA_ARCHITECTURES 75-virtual 90-real CACHE STRING "GPUs to compile for")
+  if(VSR_NVCC)
+    set(CMAKE_CUDA_COMPILER "${VSR_NVCC}" CACHE FILEPATH "nvcc")
+  endif()
+endif()
 option(VSR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(VSR_BUILD_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(VSR_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
@@ -35,6 +42,7 @@ if(VSR_CCACHE)
       "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
       "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
       "${VSR_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
 endif()
 
 add_library(vsr_flags INTERFACE)

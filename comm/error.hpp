@@ -17,7 +17,7 @@ enum class ExitCode : int {
   data = 65,           ///< unreadable input, or only bad checkpoints
   internal = 70,       ///< a fault of ours
   io = 74,             ///< a file could not be written; the final state could not be saved
-  communication = 75,  ///< MPI or NCCL failed, or a rank hangs
+  communication = 75,  ///< MPI, NCCL or CUDA failed, or a rank hangs
   configuration = 78,  ///< options that contradict each other, the machine or the run in the folder
   stopped = 85,        ///< stopped on request, after a checkpoint
   diverged = 86,       ///< the loss scale is stuck at its floor, or replicas differ
@@ -89,6 +89,15 @@ class Hdf5Error : public Error {
 class CommError : public Error {
  public:
   explicit CommError(const std::string& message,
+                     std::source_location where = std::source_location::current())
+      : Error(ExitCode::communication, message, where) {}
+};
+
+/// The CUDA runtime or a kernel failed: a fault of the machine, after which a run can go on from
+/// its last checkpoint (exit 75).
+class CudaError : public Error {
+ public:
+  explicit CudaError(const std::string& message,
                      std::source_location where = std::source_location::current())
       : Error(ExitCode::communication, message, where) {}
 };

@@ -60,7 +60,7 @@ if is_stale; then
 fi
 
 # A file that includes LibTorch takes up to 1.5 GB to compile.
-jobs=$(nproc)
+jobs=$(cores)
 memory=$(awk '/^MemAvailable:/ { print int($2 / 1500000) }' /proc/meminfo)
 ((memory >= jobs)) || jobs=$((memory > 1 ? memory : 1))
 

@@ -62,3 +62,6 @@ fetch_wheels() {
     --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none \
     --dest "$partial" --requirement "$partial/wanted.txt" >&2
 }
+
+# Cores this process may use. OMP_NUM_THREADS, which nproc heeds, says nothing about builds.
+cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }

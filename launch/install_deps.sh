@@ -132,9 +132,10 @@ fetch_torch() {
   local files=$partial/torch
   say "LibTorch $torch_version: 531 MB to download, 1.1 GB in $torch_home"
   fetch_wheels "torch==$torch_version" "$torch_sha256" || no_network "LibTorch"
-  # Not the Python in it: programs need the libraries and headers, people the licences.
+  # Programs need the libraries and headers, people the licences, and the parity tests the Python.
   unzip -q "$partial"/torch-*.whl 'torch/lib/*' 'torch/include/*' 'torch/share/*' '*.dist-info/*' \
-    -d "$files" || die "the wheel of LibTorch could not be unpacked in $vsr_cache"
+    'torch/*.py' 'torch/_C.*' 'torch/bin/torch_shm_manager' 'torchgen/*.py' -d "$files" ||
+    die "the wheel of LibTorch could not be unpacked in $vsr_cache"
   local bytes
   bytes=$(stat -c %s "$files/torch/lib/libtorch_cpu.so")
   ((bytes == torch_cpu_bytes)) ||

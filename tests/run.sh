@@ -60,5 +60,5 @@ bash launch/build.sh "$preset" -- -DVSR_BUILD_TESTS=ON "${options[@]}" >/dev/nul
 
 selection=()
 ((long)) || selection=(--label-exclude '^long$')
-exec ctest --test-dir "build/$preset" --no-tests=error --output-on-failure --parallel "$(nproc)" \
+exec ctest --test-dir "build/$preset" --no-tests=error --output-on-failure --parallel "$(cores)" \
   "${selection[@]}" "${arguments[@]}"

@@ -57,6 +57,10 @@ expect_text "apt-get install --no-install-recommends cmake ninja-build"
 expect_text "VSR_SKIP_PACKAGES=1"
 [[ $output != *"g++"* ]] || fail "asked for a package that is installed: $output"
 
+# Builds use all cores, whatever the number of OpenMP threads is set to.
+expect_equal "$(OMP_NUM_THREADS=1 bash -c 'source "$1/launch/common.sh"; cores' _ "$VSR_SOURCE")" \
+  "$(env -u OMP_NUM_THREADS nproc)"
+
 # Every package stands in the list once.
 list=$(sed -n '/^packages=(/,/^)/p' "$install" | sed '1d;$d;s/#.*//' | xargs -n 1 | sort)
 expect_equal "$(uniq -d <<<"$list")" ""

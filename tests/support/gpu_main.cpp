@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// main() of the tests that need a GPU: where there is none they say why and exit with 77, which
+// CTest shows as skipped, not as passed.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "optim/cuda/device_memory.hpp"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const vsr::optim::CudaDevices devices = vsr::optim::find_cuda_devices();
+  if (devices.count == 0) {
+    std::printf("skipped: this test needs a GPU, and the CUDA runtime says: %s\n",
+                devices.reason.c_str());
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}
