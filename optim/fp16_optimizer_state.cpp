@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything around the step: how an optimizer is made, grows, is saved, loaded and published.
+#include <malloc.h>
+
 #include <algorithm>
 #include <sstream>
 #include <unordered_set>
@@ -70,6 +72,13 @@ std::vector<NamedBuffer> checked_buffers(comm::Communicator& world, Fp16Optimize
   return std::exchange(options.buffers, {});
 }
 
+// Parameters lay in the heap until they became views; glibc keeps freed memory unless asked.
+void return_freed_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
 Fp16OptimizerOptions checked(Fp16OptimizerOptions options) {
   if (!(options.ema_decay >= 0.0 && options.ema_decay < 1.0))
     throw ConfigurationError("ema_decay is " + std::to_string(options.ema_decay) +
@@ -110,6 +119,7 @@ Fp16Optimizer::Impl::Impl(std::unique_ptr<torch::optim::Optimizer> optimizer,
   take_inner_state(0);
   parts->shard.start_ema();
   attach();
+  return_freed_memory();
 }
 
 void Fp16Optimizer::Impl::take_masters_from_rank_0(std::size_t first_parameter) {
@@ -213,6 +223,7 @@ void Fp16Optimizer::Impl::add_param_group(const torch::optim::OptimizerParamGrou
                           parts->shard.part(parts->shard.ema(), piece).begin());
   attach();
   current.reset();
+  return_freed_memory();
 }
 
 std::vector<torch::Tensor> Fp16Optimizer::Impl::mean_gradients() {

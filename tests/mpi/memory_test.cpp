@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/error.hpp"
@@ -30,11 +31,19 @@ constexpr double kLearningRate = 1.0 / 32;
 // For what does not grow with the parameters: records of agree, code paged in, heaps, page borders.
 constexpr double kSlack = 1.03;
 
+// Without Pss_File: how much of a library a process is charged for hangs on who else runs it.
 std::int64_t pss_bytes() {
   std::ifstream rollup("/proc/self/smaps_rollup");
+  std::int64_t bytes = 0;
+  int found = 0;
   for (std::string line; std::getline(rollup, line);)
-    if (line.starts_with("Pss:")) return std::stoll(line.substr(4)) * 1024;
-  throw IoError("no Pss in /proc/self/smaps_rollup; it needs Linux 4.14");
+    for (const std::string_view name : {"Pss_Anon:", "Pss_Shmem:"})
+      if (line.starts_with(name)) {
+        bytes += std::stoll(line.substr(name.size())) * 1024;
+        ++found;
+      }
+  if (found != 2) throw IoError("no Pss_Anon in /proc/self/smaps_rollup; it needs Linux 5.9");
+  return bytes;
 }
 
 // All ranks read while none of them changes anything.
