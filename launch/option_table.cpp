@@ -3,6 +3,8 @@
 #include "launch/option_table.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "launch/option_rows.hpp"
 #include "optim/loss_scaler.hpp"
@@ -184,6 +186,19 @@ void add_communication_rows(std::vector<OptionRow>& t) {
       whole(g, "threads", "N", "threads per rank, on CPUs", &TrainOptions::threads, 1, 1024));
 }
 
+OptionRow allow_drift_row() {
+  OptionRow r = list<std::string>(
+      OptionGroup::output, "allow-drift", "OPTION…",
+      "with --resume: options of the run that may be others now", &TrainOptions::allow_drift,
+      [](const std::string& text) {
+        std::istringstream words(text);
+        return std::vector<std::string>(std::istream_iterator<std::string>(words), {});
+      },
+      [](const std::vector<std::string>& keys) { return fmt::format("{}", fmt::join(keys, " ")); });
+  r.in_file = false;
+  return r;
+}
+
 void add_output_rows(std::vector<OptionRow>& t) {
   constexpr auto g = OptionGroup::output;
   t.push_back(row(
@@ -198,12 +213,22 @@ void add_output_rows(std::vector<OptionRow>& t) {
                                   &TrainOptions::val_freq, 0));
   t.push_back(whole<std::int64_t>(g, "print-freq", "ITERATIONS", "between lines of the log",
                                   &TrainOptions::print_freq, 1));
+  t.push_back(real(g, "save-minutes", "minutes between checkpoints, beside --save-freq; 0: off",
+                   &TrainOptions::save_minutes, "a number of at least 0", not_negative));
+  t.push_back(flag(g, "sync-save", "training waits for the disk, not only for a copy of its state",
+                   true, &TrainOptions::sync_save, true));
   t.push_back(whole(g, "keep", "N", "newest checkpoints kept", &TrainOptions::keep, 1, 1 << 20));
+  t.push_back(whole<std::int64_t>(g, "keep-every", "ITERATIONS",
+                                  "checkpoints of multiples of it are kept too; 0: none",
+                                  &TrainOptions::keep_every, 0));
+  t.push_back(flag(g, "keep-best", "keep the best by PSNR-Y too; saves when a validation improves",
+                   true, &TrainOptions::keep_best, true));
   t.push_back(row(
       g, "resume", "never|auto|must|PATH",
       "auto: go on where there is a checkpoint; must: fail where there is none",
       [](TrainOptions& o, const std::string& v) { o.resume = resume(v); },
       [](const TrainOptions& o) { return to_string(o.resume); }));
+  t.push_back(allow_drift_row());
 }
 
 void add_other_rows(std::vector<OptionRow>& t) {

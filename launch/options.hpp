@@ -107,8 +107,13 @@ struct TrainOptions {
   std::int64_t save_freq = 500;  ///< iterations; 0: only at the end
   std::int64_t val_freq = 500;   ///< iterations; 0: only at the end
   std::int64_t print_freq = 10;  ///< iterations
+  double save_minutes = 0;       ///< since the last checkpoint; 0: off
+  bool sync_save = false;        ///< wait for the disk
   int keep = 3;                  ///< newest checkpoints kept
+  std::int64_t keep_every = 0;   ///< and each multiple of this iteration; 0: none
+  bool keep_best = false;        ///< and the best by PSNR-Y
   Resume resume;
+  std::vector<std::string> allow_drift;  ///< options that may differ from those of the run
   // Other.
   std::string config;  ///< the file given by --config
   bool dry_run = false;

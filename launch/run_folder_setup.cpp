@@ -118,12 +118,14 @@ Start resume(const TrainOptions& options, const nlohmann::json& configuration,
              runtime::CheckpointStore& store, optim::Fp16Optimizer& optimizer,
              const std::vector<optim::NamedBuffer>& buffers) {
   if (options.resume.mode == ResumeMode::never) return {};
+  std::vector<std::string> drifted;
   const auto loaded = store.load(
       policy_of(options.resume),
       [&](const runtime::Snapshot& header) -> std::vector<comm::Interval> {
         runtime::match_parameters(runtime::parameter_records(optimizer), header.parameters);
         runtime::match_buffers(runtime::buffer_records(buffers), header.buffers);
-        runtime::match_configuration(saved_configuration(header), configuration);
+        drifted = runtime::match_configuration(saved_configuration(header), configuration,
+                                               options.allow_drift);
         const optim::ShardView shard = optimizer.shard();
         runtime::match_arrays(shard.arrays, header.shard);
         return shard.intervals();
@@ -135,6 +137,8 @@ Start resume(const TrainOptions& options, const nlohmann::json& configuration,
   }
   start.progress = runtime::restore_snapshot(loaded->snapshot, optimizer, buffers);
   start.warnings = loaded->notices;
+  for (const std::string& difference : drifted)
+    start.warnings.push_back("this run goes on changed: " + difference);
   const optim::OptimizerState state = optimizer.state();
   start.messages = {fmt::format(
       "resumed {} (saved by {} ranks): iteration {}, {} steps applied, {} skipped, loss scale {:g}",

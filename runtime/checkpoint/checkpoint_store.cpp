@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -112,48 +114,113 @@ std::string passed_over(comm::Communicator& world, const fs::path& step_folder,
 
 }  // namespace
 
+// Stages: every rank writes its shard; rank 0 writes what describes them all and renames the
+// folder.
+struct CheckpointStore::Save {
+  Snapshot snapshot;
+  fs::path temporary;
+  fs::path target;
+  std::future<ShardEntry> shard;  // of this rank
+  std::future<void> publication;  // of rank 0; valid from the second stage on
+  bool are_shards_written = false;
+};
+
 CheckpointStore::CheckpointStore(fs::path run_folder, comm::Communicator& world)
     : run_folder_(std::move(run_folder)), world_(world) {}
 
-fs::path CheckpointStore::save(const Snapshot& snapshot) {
+CheckpointStore::~CheckpointStore() {
+  give_up();
+}
+
+// The futures wait for their threads.
+void CheckpointStore::give_up() noexcept {
+  const std::unique_ptr<Save> save = std::move(save_);
+  if (!save) return;
+  const fs::path temporary = save->temporary;
+  save->shard = {};
+  save->publication = {};
+  if (world_.rank() == 0) remove_quietly(temporary);
+}
+
+void CheckpointStore::begin_save(Snapshot snapshot) {
+  VSR_CHECK(!in_flight(), "a save is in flight; finish it before the next");
+  const bool is_root = world_.rank() == 0;
   const fs::path target = folder() / step_name(snapshot.iteration);
   const std::string name =
       world_.broadcast_string(".tmp-" + step_name(snapshot.iteration) + "-" + world_.host() + "-" +
                                   std::to_string(::getpid()) + "-" + std::to_string(saves_++),
                               0);
-  const fs::path temporary = folder() / name;
+  save_ = std::make_unique<Save>(Save{std::move(snapshot), folder() / name, target, {}, {}});
   try {
-    write_all(snapshot, temporary, target);
+    world_.agree_all_ok("making the folder of a checkpoint", [&] {
+      if (!is_root) return;
+      create_folders(folder());
+      remove_tree(save_->temporary);
+      create_folder(save_->temporary);
+    });
+    world_.agree_all_ok("starting to write a checkpoint", [&] {
+      save_->shard = std::async(std::launch::async,
+                                [&save = *save_, rank = world_.rank(), world = world_.world()] {
+                                  return write_shard(save.temporary, save.snapshot, rank, world);
+                                });
+    });
   } catch (...) {
-    // All ranks have agreed that it failed, so none of them still writes there.
-    if (world_.rank() == 0) remove_quietly(temporary);
+    give_up();
     throw;
   }
-  return target;
 }
 
-void CheckpointStore::write_all(const Snapshot& snapshot, const fs::path& temporary,
-                                const fs::path& target) {
+bool CheckpointStore::is_busy() const {
+  const auto is_running = [](const auto& future) {
+    return future.valid() && future.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  };
+  return save_ && (is_running(save_->shard) || is_running(save_->publication));
+}
+
+void CheckpointStore::collect_shards() {
   const bool is_root = world_.rank() == 0;
-  world_.agree_all_ok("making the folder of a checkpoint", [&] {
-    if (!is_root) return;
-    create_folders(folder());
-    remove_tree(temporary);
-    create_folder(temporary);
-  });
   ShardEntry mine;
-  world_.agree_all_ok("writing the shard of a checkpoint", [&] {
-    mine = write_shard(temporary, snapshot, world_.rank(), world_.world());
-  });
+  world_.agree_all_ok("writing the shard of a checkpoint", [&] { mine = save_->shard.get(); });
+  save_->snapshot.shard.arrays.clear();  // written; the names of arrays are in the entries
   const std::vector<std::string> entries = world_.all_gather_strings(to_text(mine));
   world_.agree_all_ok("publishing a checkpoint", [&] {
     if (!is_root) return;
     std::vector<ShardEntry> shards;
     for (const std::string& entry : entries) shards.push_back(shard_entry_from_text(entry));
-    write_global_files(temporary, snapshot, shards);
-    publish_folder(temporary, target);
-    write_latest(target);
+    save_->publication =
+        std::async(std::launch::async, [&save = *save_, shards = std::move(shards)] {
+          write_global_files(save.temporary, save.snapshot, shards);
+          publish_folder(save.temporary, save.target);
+          write_pointer(save.target, "LATEST");
+        });
   });
+  save_->are_shards_written = true;
+}
+
+std::optional<fs::path> CheckpointStore::advance() {
+  VSR_CHECK(in_flight(), "no save is in flight");
+  try {
+    if (!save_->are_shards_written) {
+      collect_shards();
+      return std::nullopt;
+    }
+    world_.agree_all_ok("publishing a checkpoint", [&] {
+      if (save_->publication.valid()) save_->publication.get();
+    });
+  } catch (...) {
+    // All ranks have agreed that it failed, so none of them still writes there.
+    give_up();
+    throw;
+  }
+  const fs::path target = save_->target;
+  save_.reset();
+  return target;
+}
+
+fs::path CheckpointStore::save(Snapshot snapshot) {
+  begin_save(std::move(snapshot));
+  for (;;)
+    if (const auto folder = advance()) return *folder;
 }
 
 std::vector<std::string> CheckpointStore::candidates(const ResumePolicy& policy) const {
@@ -199,20 +266,22 @@ std::optional<LoadedCheckpoint> CheckpointStore::load(const ResumePolicy& policy
   throw AgreedError(ExitCode::data, message, 0);
 }
 
-std::vector<fs::path> CheckpointStore::prune(int keep_last) {
-  VSR_CHECK(keep_last >= 1, "keep at least one checkpoint, got " + std::to_string(keep_last));
+std::vector<fs::path> CheckpointStore::prune(const KeepPolicy& policy) {
+  VSR_CHECK(policy.last >= 1, "keep at least one checkpoint, got " + std::to_string(policy.last));
+  const bool is_root = world_.rank() == 0;
   std::vector<std::string> deleted;
   world_.agree_all_ok("deleting old checkpoints", [&] {
-    if (world_.rank() != 0) return;
+    if (!is_root) return;
     int kept = 0;
     for (const fs::path& step : list_checkpoints(run_folder_)) {
-      if (kept < keep_last) {
+      const std::int64_t iteration = iteration_of(step.filename().string());
+      if (iteration == policy.best) write_pointer(step, "best");
+      if (kept < policy.last)
         kept += looks_valid(step) ? 1 : 0;
-        continue;
-      }
-      delete_checkpoint(step);
-      deleted.push_back(step.string());
+      else if (iteration != policy.best && (policy.every == 0 || iteration % policy.every != 0))
+        deleted.push_back(step.string());
     }
+    for (const std::string& step : deleted) delete_checkpoint(step);
   });
   const std::vector<std::string> names = taken_apart(world_.broadcast_string(joined(deleted), 0));
   return {names.begin(), names.end()};

@@ -126,10 +126,10 @@ void publish_folder(const fs::path& temporary, const fs::path& target) {
   fs::remove_all(temporary, ignored);
 }
 
-void write_latest(const fs::path& step_folder) {
+void write_pointer(const fs::path& step_folder, const std::string& name) {
   const std::string manifest = read_file(step_folder / "MANIFEST.json", std::int64_t{1} << 30);
   const auto sum = checksum(std::as_bytes(std::span<const char>(manifest)));
-  write_file_atomically(step_folder.parent_path() / "LATEST",
+  write_file_atomically(step_folder.parent_path() / name,
                         step_folder.filename().string() + " " + checksum_text(sum) + "\n");
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "runtime/checkpoint/manifest.hpp"
@@ -25,8 +26,10 @@ void write_global_files(const std::filesystem::path& folder, const Snapshot& sna
 /// @throws IoError
 void publish_folder(const std::filesystem::path& temporary, const std::filesystem::path& target);
 
-/// Let LATEST beside `step_folder` name it and the checksum of its manifest. @throws IoError
-void write_latest(const std::filesystem::path& step_folder);
+/// Let the file `name` (LATEST, best) beside `step_folder` name it and the checksum of its
+/// manifest.
+/// @throws IoError
+void write_pointer(const std::filesystem::path& step_folder, const std::string& name);
 
 /// Take a checkpoint away: it loses its name in one step, its files after that. @throws IoError
 void delete_checkpoint(const std::filesystem::path& step_folder);

@@ -94,12 +94,12 @@ void RunReport::validation(const Progress& progress, const ValidationResult& res
 }
 
 void RunReport::checkpoint(const Progress& progress, const std::filesystem::path& folder,
-                           double seconds) {
+                           double seconds, double stall_ms) {
   if (!log_) return;
   log_->message(fmt::format("checkpoint {} ({:.2f} s)", folder.string(), seconds));
   MetricsRecord record{.type = RecordType::ckpt};
   record.iter = progress.iteration;
-  record.extra = {{"path", folder.string()}, {"seconds", seconds}};
+  record.extra = {{"path", folder.string()}, {"seconds", seconds}, {"stall_ms", stall_ms}};
   append(record);
 }
 

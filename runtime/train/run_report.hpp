@@ -39,7 +39,10 @@ class RunReport {
   void iteration(const Progress& progress, const optim::StepReport& step, double lr,
                  const StepTimes& times, std::int64_t wire_bytes);
   void validation(const Progress& progress, const ValidationResult& result);
-  void checkpoint(const Progress& progress, const std::filesystem::path& folder, double seconds);
+  /// @param seconds from the start of the save to its last byte on the disk
+  /// @param stall_ms training waited so long of that
+  void checkpoint(const Progress& progress, const std::filesystem::path& folder, double seconds,
+                  double stall_ms);
   /// Last record and lines: the hash of the masters, then the held-out scores.
   void end(const Progress& progress, const optim::OptimizerState& state,
            const std::string& masters);

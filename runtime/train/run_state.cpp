@@ -83,6 +83,8 @@ nlohmann::json state_json(const optim::OptimizerState& state, const Progress& pr
   if (progress.is_validated && is_finite) {
     json["validation"] = {{"psnr_y", progress.psnr_y}, {"bicubic_psnr_y", progress.bicubic_psnr_y}};
   }
+  if (progress.best_iteration >= 0)
+    json["best"] = {{"iteration", progress.best_iteration}, {"psnr_y", progress.best_psnr_y}};
   return json;
 }
 
@@ -170,6 +172,10 @@ Progress restore_snapshot(const Snapshot& snapshot, optim::Fp16Optimizer& optimi
       progress.bicubic_psnr_y = validation.at("bicubic_psnr_y").get<double>();
       progress.is_validated = true;
     }
+    if (snapshot.state.contains("best")) {
+      progress.best_iteration = snapshot.state.at("best").at("iteration").get<std::int64_t>();
+      progress.best_psnr_y = snapshot.state.at("best").at("psnr_y").get<double>();
+    }
     optimizer.load_state(state);
     fill_shard(snapshot.shard, optimizer.shard());
   } catch (const nlohmann::json::exception& error) {
@@ -183,20 +189,34 @@ Progress restore_snapshot(const Snapshot& snapshot, optim::Fp16Optimizer& optimi
   return progress;
 }
 
-void match_configuration(const nlohmann::json& saved, const nlohmann::json& current) {
+std::vector<std::string> match_configuration(const nlohmann::json& saved,
+                                             const nlohmann::json& current,
+                                             const std::vector<std::string>& drifting) {
+  for (const std::string& key : drifting)
+    if (!current.contains(key))
+      throw ConfigurationError("--allow-drift " + key +
+                               ": a run is not compared by that; name one of the options that the "
+                               "message about the difference names");
+  std::vector<std::string> allowed;
   std::string differences;
   for (const auto& [key, value] : current.items()) {
     const auto found = saved.find(key);
     if (found == saved.end() || *found == value) continue;
     // A key with a space is a fact of the data and no option.
-    differences += fmt::format("\n  {}{}: the run has {}, now {}",
-                               key.find(' ') == std::string::npos ? "--" : "", key, found->dump(),
-                               value.dump());
+    const std::string difference =
+        fmt::format("{}{}: the run has {}, now {}", key.find(' ') == std::string::npos ? "--" : "",
+                    key, found->dump(), value.dump());
+    if (std::ranges::find(drifting, key) != drifting.end())
+      allowed.push_back(difference);
+    else
+      differences += "\n  " + difference;
   }
-  if (differences.empty()) return;
+  if (differences.empty()) return allowed;
   throw ConfigurationError(
       "this run was made with other options or clips, so it would not continue as it began:" +
-      differences + "\nGive the options and clips of the run, or start another with --out");
+      differences +
+      "\nGive the options and clips of the run, start another with --out, or change the run by "
+      "--allow-drift with the name of each");
 }
 
 }  // namespace vsr::runtime

@@ -18,7 +18,10 @@ struct Progress {
   std::int64_t iteration = 0;  ///< iterations done, skipped steps included
   double psnr_y = 0;           ///< of the newest validation
   double bicubic_psnr_y = 0;
-  bool is_validated = false;  ///< the two numbers above are there
+  bool is_validated = false;         ///< the two numbers above are there
+  std::int64_t best_iteration = -1;  ///< with the highest psnr_y of all that have a checkpoint; -1:
+                                     ///< none
+  double best_psnr_y = 0;
 };
 
 /// The table of parameters as a checkpoint stores it, with its counters. Local.
@@ -41,7 +44,12 @@ Progress restore_snapshot(const Snapshot& snapshot, optim::Fp16Optimizer& optimi
                           const std::vector<optim::NamedBuffer>& buffers);
 
 /// Compare what a run was made with (`saved`) and what is asked for now (`current`).
-/// @throws ConfigurationError naming each key that differs, with both values and what to do
-void match_configuration(const nlohmann::json& saved, const nlohmann::json& current);
+/// @param drifting keys that may differ
+/// @returns a line for each key that differs and may
+/// @throws ConfigurationError naming each other key that differs, with both values and what to do,
+///         and for a drifting key that is none
+std::vector<std::string> match_configuration(const nlohmann::json& saved,
+                                             const nlohmann::json& current,
+                                             const std::vector<std::string>& drifting = {});
 
 }  // namespace vsr::runtime

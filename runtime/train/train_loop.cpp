@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Beside the bits of signals: the rank still writes for the save in flight.
+constexpr std::uint64_t kSaveBusy = std::uint64_t{1} << 32;
+/// Rank 0's clock says that a save is due.
+constexpr std::uint64_t kSaveDue = std::uint64_t{1} << 33;
 /// A signal to mpirun reaches the ranks within so many steps of each other.
 constexpr std::int64_t kRequestSpread = 2;
 
@@ -32,21 +37,36 @@ class Loop {
 
  private:
   optim::StepReport step();
+  optim::StepReport step_or_finish_save();
   void compute_leaf(int leaf, StepTimes& times);
   void validate_now();
   ValidationResult score(const std::filesystem::path& folder);
   bool save_now();
+  void begin_save();
+  void advance_save();
+  bool finish_save();
+  void warn_of_save(std::int64_t iteration, const AgreedError& error);
   void prune();
   bool is_due(std::int64_t frequency) const {
     return frequency > 0 && progress_.iteration % frequency == 0;
   }
   bool is_new_request(std::uint64_t requests);
+  std::uint64_t requests_of_saving() const;
+  void note_best();
   bool is_finished() const { return progress_.iteration >= options_.total_iter; }
   ExitCode finish(bool is_stopped);
 
   TrainParts p_;
   LoopOptions options_;
   Progress progress_;
+  /// The save in flight.
+  struct Saving {
+    Progress progress;
+    Clock::time_point start;
+    double stall_ms;  // training waited so long
+  };
+  std::optional<Saving> saving_;
+  Clock::time_point last_save_ = Clock::now();
   std::int64_t saved_iteration_ = -1;
   std::int64_t validated_iteration_ = -1;
   std::int64_t requested_iteration_ = -kRequestSpread - 1;
@@ -63,9 +83,12 @@ ExitCode Loop::run() {
     p_.report.message(fmt::format("nothing left to train: {} of {} iterations are done",
                                   progress_.iteration, options_.total_iter));
   while (!is_finished()) {
-    const optim::StepReport report = step();
+    const optim::StepReport report = step_or_finish_save();
+    if (saving_ && (report.requests & kSaveBusy) == 0) advance_save();
     // Saved first: what follows may take long, or fail.
-    if (is_due(options_.save_freq) || is_new_request(report.requests)) save_now();
+    if (is_due(options_.save_freq) || is_new_request(report.requests) ||
+        (report.requests & kSaveDue) != 0)
+      begin_save();
     if ((report.requests & kRequestStop) != 0 && !is_finished()) return finish(true);
     if (is_due(options_.val_freq)) validate_now();
   }
@@ -85,7 +108,7 @@ optim::StepReport Loop::step() {
   p_.optimizer.zero_grad();
   for (const int leaf : p_.optimizer.my_leaves()) compute_leaf(leaf, times);
   if (options_.clip_grad > 0) p_.optimizer.clip_fp32_grads(options_.clip_grad);
-  p_.optimizer.request(p_.signals.take());
+  p_.optimizer.request(p_.signals.take() | requests_of_saving());
   optim::StepReport report = p_.optimizer.step();
 
   ++progress_.iteration;
@@ -94,6 +117,16 @@ optim::StepReport Loop::step() {
   times.compute_ms = ms_since(start) - times.data_ms - times.comm_ms;
   p_.report.iteration(progress_, report, lr, times, p_.world.sent_bytes() - sent_before);
   return report;
+}
+
+/// A run that diverges has its last checkpoint.
+optim::StepReport Loop::step_or_finish_save() {
+  try {
+    return step();
+  } catch (const DivergedError&) {
+    finish_save();
+    throw;
+  }
 }
 
 void Loop::compute_leaf(int leaf, StepTimes& times) {
@@ -139,6 +172,7 @@ void Loop::validate_now() {
     progress_.is_validated = true;
     validated_iteration_ = progress_.iteration;
     p_.report.validation(progress_, result);
+    note_best();
   } catch (const AgreedError& error) {
     if (error.exit_code() != ExitCode::io && error.exit_code() != ExitCode::data) throw;
     progress_.is_validated = false;
@@ -148,6 +182,21 @@ void Loop::validate_now() {
   p_.net.train();
 }
 
+std::uint64_t Loop::requests_of_saving() const {
+  const bool is_late = options_.save_minutes > 0 && p_.world.rank() == 0 &&
+                       ms_since(last_save_) >= 60e3 * options_.save_minutes;
+  return (p_.store.is_busy() ? kSaveBusy : 0) | (is_late ? kSaveDue : 0);
+}
+
+/// The best state there is a checkpoint of, or will be.
+void Loop::note_best() {
+  if (!options_.keep_best || !std::isfinite(progress_.psnr_y)) return;
+  if (progress_.best_iteration >= 0 && progress_.psnr_y <= progress_.best_psnr_y) return;
+  progress_.best_iteration = progress_.iteration;
+  progress_.best_psnr_y = progress_.psnr_y;
+  if (!saving_ || saving_->progress.iteration != progress_.iteration) begin_save();
+}
+
 /// One request for a checkpoint that ranks saw in different steps is one request.
 bool Loop::is_new_request(std::uint64_t requests) {
   if ((requests & kRequestCheckpoint) == 0) return false;
@@ -155,24 +204,57 @@ bool Loop::is_new_request(std::uint64_t requests) {
   return progress_.iteration - before > kRequestSpread;
 }
 
-/// A checkpoint that fails costs a warning, not the run: the next one tries again.
-bool Loop::save_now() {
-  if (saved_iteration_ == progress_.iteration) return true;
+/// Only the copy of the state is waited for, and an earlier save that is still in flight.
+void Loop::begin_save() {
+  const Clock::time_point start = Clock::now();
+  finish_save();
+  last_save_ = Clock::now();
+  if (saved_iteration_ == progress_.iteration) return;
+  try {
+    p_.store.begin_save(
+        take_snapshot(p_.optimizer, p_.net.named_buffers(), progress_, p_.configuration));
+    saving_ = {progress_, start, ms_since(start)};
+  } catch (const AgreedError& error) {
+    warn_of_save(progress_.iteration, error);
+  }
+  if (options_.sync_saves) finish_save();
+}
+
+void Loop::advance_save() {
   const Clock::time_point start = Clock::now();
   try {
-    const std::filesystem::path folder = p_.store.save(
-        take_snapshot(p_.optimizer, p_.net.named_buffers(), progress_, p_.configuration));
-    saved_iteration_ = progress_.iteration;
-    p_.report.checkpoint(progress_, folder, ms_since(start) / 1000);
+    const auto folder = p_.store.advance();
+    saving_->stall_ms += ms_since(start);
+    if (!folder) return;
+    saved_iteration_ = saving_->progress.iteration;
+    p_.report.checkpoint(saving_->progress, *folder, ms_since(saving_->start) / 1000,
+                         saving_->stall_ms);
+    saving_.reset();
     prune();
-    return true;
   } catch (const AgreedError& error) {
-    if (error.exit_code() != ExitCode::io) throw;
-    save_failure_ = error.what();
-    p_.report.warning(fmt::format("checkpoint of iteration {} failed{}: {}", progress_.iteration,
-                                  is_finished() ? "" : ", training goes on", save_failure_));
-    return saved_iteration_ == progress_.iteration;
+    const std::int64_t iteration = saving_->progress.iteration;
+    saving_.reset();
+    warn_of_save(iteration, error);
   }
+}
+
+/// @returns whether what was reached is on the disk
+bool Loop::finish_save() {
+  while (saving_) advance_save();
+  return saved_iteration_ == progress_.iteration;
+}
+
+bool Loop::save_now() {
+  begin_save();
+  return finish_save();
+}
+
+/// A checkpoint that fails costs a warning, not the run: the next one tries again.
+void Loop::warn_of_save(std::int64_t iteration, const AgreedError& error) {
+  if (error.exit_code() != ExitCode::io) throw AgreedError(error);
+  save_failure_ = error.what();
+  p_.report.warning(fmt::format("checkpoint of iteration {} failed{}: {}", iteration,
+                                is_finished() ? "" : ", training goes on", save_failure_));
 }
 
 /// Older checkpoints go only after a step that applied: a run that overflows for ever keeps what it
@@ -180,7 +262,9 @@ bool Loop::save_now() {
 void Loop::prune() {
   if (!last_applied_) return;
   try {
-    p_.store.prune(options_.keep);
+    p_.store.prune({.last = options_.keep,
+                    .every = options_.keep_every,
+                    .best = options_.keep_best ? progress_.best_iteration : -1});
   } catch (const AgreedError& error) {
     p_.report.warning(fmt::format("an older checkpoint could not be removed: {}", error.what()));
   }
@@ -196,6 +280,7 @@ ExitCode Loop::finish(bool is_stopped) {
         0);
   }
   if (!is_stopped) validate_now();
+  if (options_.keep_best) prune();
   const std::string masters = p_.optimizer.masters_hash();
   if (is_stopped)
     p_.report.message(fmt::format(

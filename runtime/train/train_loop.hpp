@@ -25,11 +25,15 @@ namespace vsr::runtime {
 
 struct LoopOptions {
   std::int64_t total_iter = 0;
-  std::int64_t save_freq = 0;  ///< iterations; 0: only at the end
-  std::int64_t val_freq = 0;   ///< iterations; 0: only at the end
-  int keep = 3;                ///< newest checkpoints kept
-  bool save_at_start = false;  ///< what is continued came from another folder: keep it in this one
-  double clip_grad = 0;        ///< largest 2-norm of the gradient; 0: off
+  std::int64_t save_freq = 0;   ///< iterations; 0: only at the end
+  std::int64_t val_freq = 0;    ///< iterations; 0: only at the end
+  double save_minutes = 0;      ///< since the last save, by the clock of rank 0; 0: off
+  int keep = 3;                 ///< newest checkpoints kept
+  std::int64_t keep_every = 0;  ///< and those of each multiple of this iteration; 0: none
+  bool keep_best = false;       ///< and the best by psnr_y: a validation that improves is saved
+  bool sync_saves = false;      ///< wait for the disk; else only for a copy of the state
+  bool save_at_start = false;   ///< what is continued came from another folder: keep it in this one
+  double clip_grad = 0;         ///< largest 2-norm of the gradient; 0: off
   optim::Schedule schedule;
   /// For tests: the loss of this leaf of this iteration (1-based) becomes infinite.
   std::optional<std::pair<std::int64_t, int>> force_overflow;

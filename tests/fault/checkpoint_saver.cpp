@@ -53,7 +53,7 @@ void save_on(vsr::comm::Communicator& world, const std::string& run_folder, int 
   for (int i = 0; i < saves; ++i) {
     ++iteration;
     store.save(vsr::test::sample_snapshot(iteration, ranks.rank(), ranks.world(), kWide));
-    store.prune(2);
+    store.prune({.last = 2});
     if (ranks.rank() == 0) {
       std::printf("saved %lld\n", static_cast<long long>(iteration));
       std::ofstream(run_folder + "/saved.txt", std::ios::app) << std::to_string(iteration) + "\n";

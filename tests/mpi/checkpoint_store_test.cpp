@@ -197,6 +197,42 @@ TEST_F(CheckpointStoreTest, EveryFailureOnOneRankIsAgreedAndLosesNothing) {
   }
 }
 
+TEST_F(CheckpointStoreTest, ASaveInTheBackgroundIsPublishedByTheSecondAdvance) {
+  store_->save(snapshot(1));
+  store_->begin_save(snapshot(2));
+  EXPECT_TRUE(store_->in_flight());
+  EXPECT_THROW(store_->begin_save(snapshot(3)), ArgumentError);
+  EXPECT_FALSE(fs::exists(step(2)));
+  EXPECT_FALSE(store_->advance().has_value());  // waits for the shards of all ranks
+  EXPECT_TRUE(store_->in_flight());
+  EXPECT_EQ(store_->advance(), step(2));
+  EXPECT_FALSE(store_->in_flight());
+  EXPECT_FALSE(store_->is_busy());
+  EXPECT_THROW(store_->advance(), ArgumentError);
+  expect_equals(*load(), 2);
+  verify_checkpoint(step(2));
+  world().barrier();
+}
+
+TEST_F(CheckpointStoreTest, ItsOwnerMayChangeWhatWasSavedAtOnce) {
+  Snapshot changing = snapshot(4);
+  store_->begin_save(changing);
+  for (auto& [name, values] : changing.shard.arrays) std::fill(values.begin(), values.end(), 0.0F);
+  while (!store_->advance()) {
+  }
+  expect_equals(*load(), 4);
+}
+
+TEST_F(CheckpointStoreTest, ASaveGivenUpLeavesNothing) {
+  store_->save(snapshot(1));
+  store_->begin_save(snapshot(2));
+  store_.reset();
+  world().barrier();
+  EXPECT_TRUE(test::hidden_names(run_ / "ckpt").empty());
+  store_ = std::make_unique<CheckpointStore>(run_, world());
+  expect_equals(*load(), 1);
+}
+
 TEST_F(CheckpointStoreTest, ABadSnapshotOfOneRankIsAgreed) {
   Snapshot bad = snapshot(2);
   if (rank_ == world_ - 1) bad.shard.arrays["master"].emplace_back(1.0F);
@@ -299,26 +335,37 @@ TEST_F(CheckpointStoreTest, AnotherOptimizerIsRefusedAndTheCheckpointKept) {
   world().barrier();
 }
 
+TEST_F(CheckpointStoreTest, PruneKeepsEveryMthAndTheBest) {
+  for (const int iteration : {10, 15, 20, 25, 30, 35}) store_->save(snapshot(iteration));
+  EXPECT_EQ(store_->prune({.last = 2, .every = 20, .best = 15}),
+            (std::vector<fs::path>{step(25), step(10)}));
+  EXPECT_TRUE(test::read_bytes(store_->folder() / "best").starts_with("step_00000015 "));
+  EXPECT_EQ(store_->prune({.last = 1, .best = 20}), (std::vector<fs::path>{step(30), step(15)}));
+  EXPECT_TRUE(test::read_bytes(store_->folder() / "best").starts_with("step_00000020 "));
+  expect_equals(*load(), 35);
+  world().barrier();
+}
+
 TEST_F(CheckpointStoreTest, PruneKeepsTheNewestValidOnes) {
   for (const int iteration : {1, 2, 3, 4, 5}) store_->save(snapshot(iteration));
   on_rank_0([&] { fs::remove(step(5) / "MANIFEST.json"); });
-  EXPECT_EQ(store_->prune(2), (std::vector<fs::path>{step(2), step(1)}));
+  EXPECT_EQ(store_->prune({.last = 2}), (std::vector<fs::path>{step(2), step(1)}));
   EXPECT_TRUE(fs::exists(step(3)));
   EXPECT_TRUE(fs::exists(step(4)));
   EXPECT_TRUE(fs::exists(step(5)));
   on_rank_0([&] { fs::remove(step(4) / "global.h5"); });
-  EXPECT_TRUE(store_->prune(1).empty());
+  EXPECT_TRUE(store_->prune({.last = 1}).empty());
   expect_equals(*load(), 3);
-  EXPECT_THROW(store_->prune(0), ArgumentError);
+  EXPECT_THROW(store_->prune({.last = 0}), ArgumentError);
   store_->save(snapshot(6));
   set_fault_hook([this](FileOperation operation, const fs::path&) {
     return rank_ == 0 && operation == FileOperation::rename ? EROFS : 0;
   });
-  expect_in("Read-only file system", agreed(ExitCode::io, [&] { store_->prune(1); }));
+  expect_in("Read-only file system", agreed(ExitCode::io, [&] { store_->prune({.last = 1}); }));
   set_fault_hook({});
   EXPECT_TRUE(fs::exists(step(3)));
   world().barrier();
-  EXPECT_EQ(store_->prune(1), (std::vector<fs::path>{step(3)}));
+  EXPECT_EQ(store_->prune({.last = 1}), (std::vector<fs::path>{step(3)}));
   expect_equals(*load(), 6);
 }
 

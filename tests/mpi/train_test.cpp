@@ -143,6 +143,16 @@ TEST(MatchConfiguration, NamesEveryDifference) {
   }
 }
 
+TEST(MatchConfiguration, LetsNamedOnesDriftAndTellsThem) {
+  const nlohmann::json saved = {{"batch", 2}, {"lr", 2e-4}};
+  const nlohmann::json current = {{"batch", 2}, {"lr", 1e-4}};
+  EXPECT_EQ(match_configuration(saved, current, {"lr"}),
+            std::vector<std::string>{"--lr: the run has 0.0002, now 0.0001"});
+  EXPECT_TRUE(match_configuration(saved, current, {"lr", "batch"}).size() == 1);
+  EXPECT_THROW(match_configuration(saved, current, {"batch"}), ConfigurationError);
+  EXPECT_THROW(match_configuration(saved, current, {"lr", "rate"}), ConfigurationError);
+}
+
 /// One step of a small network from its state, so that a skipped one can be compared with it.
 class SnapshotTest : public ::testing::Test {
  protected:

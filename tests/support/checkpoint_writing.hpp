@@ -25,7 +25,7 @@ inline std::filesystem::path write_sample(const std::filesystem::path& run_folde
   runtime::write_global_files(temporary, sample_snapshot(iteration, 0, world, wide, arrays),
                               shards);
   runtime::publish_folder(temporary, target);
-  runtime::write_latest(target);
+  runtime::write_pointer(target, "LATEST");
   return target;
 }
 
