@@ -23,7 +23,8 @@ struct KeptOrNot {
 };
 
 /// Decide for each checkpoint of a run, newest first. Damaged ones count for no rule and go only
-/// when a valid one stays; where none is valid all stay. "Valid" is what choose_checkpoint takes.
+/// when a valid one stays; where none is valid all stay. The newest are checked byte by
+/// byte, the others as choose_checkpoint does.
 /// @throws ArgumentError for rules out of range; IoError
 std::vector<KeptOrNot> decide_keeping(const std::filesystem::path& run_folder,
                                       const KeepingRules& rules);
