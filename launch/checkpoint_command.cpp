@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -161,7 +163,13 @@ int prune(const Arguments& arguments) {
   const bool is_dry = values->count("dry-run") > 0;
   std::optional<runtime::RunLock> lock;
   if (!is_dry) lock.emplace(run);
-  for (const runtime::KeptOrNot& entry : runtime::decide_keeping(run, rules)) {
+  const std::vector<runtime::KeptOrNot> entries = runtime::decide_keeping(run, rules);
+  // LATEST must never name one that is gone: where newer ones are damaged it goes back first.
+  const auto first =
+      std::find_if(entries.begin(), entries.end(), [](const auto& entry) { return entry.is_kept; });
+  if (!is_dry && first != entries.begin() && first != entries.end())
+    runtime::write_latest(first->folder);
+  for (const runtime::KeptOrNot& entry : entries) {
     if (!entry.is_kept && !is_dry) runtime::delete_checkpoint(entry.folder);
     fmt::print("{} {} ({})\n",
                entry.is_kept ? "kept"

@@ -90,10 +90,11 @@ PickleIndex entry_of(const PickleMachine& machine, PickleIndex dict, const std::
 
 std::string keys_of(const PickleMachine& machine, PickleIndex dict) {
   constexpr std::size_t kShown = 10;
+  constexpr std::size_t kShownBytes = 100;
   std::string keys;
   const PickleNode& node = machine.at(dict);
   for (std::size_t i = 0; i < node.items.size() && i < 2 * kShown; i += 2)
-    keys += (keys.empty() ? "" : ", ") + machine.at(node.items[i]).text;
+    keys += (keys.empty() ? "" : ", ") + machine.at(node.items[i]).text.substr(0, kShownBytes);
   return node.items.size() > 2 * kShown ? keys + ", …" : keys;
 }
 
@@ -128,8 +129,8 @@ std::vector<PickledTensor> tensors_in_pickle(std::span<const std::byte> pickle,
   const std::vector<PickleIndex>& items = machine.at(dict).items;
   for (std::size_t i = 0; i < items.size(); i += 2) {
     const PickleNode& name_node = machine.at(items[i]);
-    if (name_node.kind != PickleKind::text)
-      throw CheckpointError("its dict of weights has a key that is no text");
+    if (name_node.kind != PickleKind::text || name_node.text.size() > kMostNameBytes)
+      throw CheckpointError("its dict of weights has a key that is no text, or too long");
     std::string name = name_node.text;
     if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
     if (!names.insert(name).second) throw CheckpointError("it holds '" + name + "' twice");

@@ -22,6 +22,7 @@ constexpr std::int64_t kLengthBytes = 8;
 constexpr std::int64_t kMostHeaderBytes = std::int64_t{1} << 24;
 /// The table is an object of objects with lists of numbers.
 constexpr int kMostDepth = 3;
+constexpr std::size_t kMostDimensions = 64;
 
 /// The format's word for each of our dtypes.
 constexpr std::array<std::pair<const char*, const char*>, 7> kDtypes = {{{"F16", "fp16"},
@@ -60,10 +61,16 @@ json parse_table(const std::string& text) {
 }
 
 Place place_of(const std::string& name, const json& value) {
+  if (name.size() > kMostNameBytes)
+    throw CheckpointError("a name has " + std::to_string(name.size()) +
+                          " bytes, expected at most " + std::to_string(kMostNameBytes));
   Place place;
   place.entry.name = name;
   place.entry.dtype = our_dtype(value.at("dtype").get<std::string>(), name);
-  for (const json& extent : value.at("shape")) {
+  const json& shape = value.at("shape");
+  if (!shape.is_array() || shape.size() > kMostDimensions)
+    throw CheckpointError("'" + name + "' has no readable shape");
+  for (const json& extent : shape) {
     // A number with a fraction or a sign would be turned into another one without a word.
     if (!extent.is_number_unsigned() || extent.get<std::uint64_t>() > INT64_MAX)
       throw CheckpointError("'" + name + "' has the extent " + extent.dump());

@@ -12,6 +12,9 @@
 
 namespace vsr::runtime {
 
+/// Longest name that is read; a longer one is no name of a tensor.
+inline constexpr std::size_t kMostNameBytes = 4096;
+
 /// One tensor of a file, without its values.
 struct TensorEntry {
   std::string name;

@@ -48,12 +48,17 @@ head -c 1000 "$work/w.safetensors" >"$work/cut.safetensors"
 tool 65 "cut.safetensors" import "$work/cut.safetensors" "$work/none" --like "$work/run3"
 [[ ! -e $work/none ]] || fail "a refused import left a folder"
 
-# Deleting: never more than was said, never while a run holds the folder.
+# Deleting: never more than was said; LATEST names what is left.
 before=$(ls "$work/new/ckpt")
 tool 0 "would delete .*step_00000010" prune "$work/new" --keep 1 --dry-run
 [[ $(ls "$work/new/ckpt") == "$before" ]] || fail "a dry run deleted something"
 tool 0 "kept .*step_00000020 \(newest\)" prune "$work/new" --keep 1
 [[ $(ls "$work/new/ckpt") == $'LATEST\nstep_00000020' ]] || fail "prune left $(ls "$work/new/ckpt")"
+
+cp -r "$work/run3" "$work/damaged"
+truncate -s 100 "$work/damaged/$newest/global.h5"
+tool 0 "deleted .*step_00000020 \(damaged" prune "$work/damaged" --keep 1
+[[ $(cut -d' ' -f1 "$work/damaged/ckpt/LATEST") == step_00000010 ]] || fail "LATEST: $(cat "$work/damaged/ckpt/LATEST")"
 
 # A flipped bit is found and located.
 shard=$work/run2/$newest/shard_00001-of-00002.h5

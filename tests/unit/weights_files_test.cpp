@@ -101,6 +101,13 @@ TEST(Safetensors, RefusesWhatDoesNotFit) {
   expect_in("dtype F8_E4M3", one(R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]})", data));
   expect_in("cannot be read", one(R"({"dtype":"F32","data_offsets":[0,8]})", data));
   expect_in("nested too deep", one("[[[[[]]]]]", data));
+  expect_in("no readable shape", one(R"({"dtype":"F32","shape":8,"data_offsets":[0,8]})", data));
+  std::string extents = "1";
+  for (int i = 0; i < 64; ++i) extents += ",1";
+  expect_in("no readable shape",
+            one(R"({"dtype":"F64","shape":[)" + extents + R"(],"data_offsets":[0,8]})", data));
+  expect_in("a name has 5000 bytes, expected at most 4096",
+            refused_safetensors(safetensors("{\"" + std::string(5000, 'n') + "\":{}}", "")));
   const std::string twice = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   expect_in("names 'a' twice",
             refused_safetensors(safetensors("{\"a\":" + twice + ",\"a\":" + twice + "}", "1234")));
