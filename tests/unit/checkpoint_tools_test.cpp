@@ -2,6 +2,8 @@
 // What `vsr checkpoint` does, by its functions: describe, compare, cut anew, keep.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "comm/error.hpp"
 #include "runtime/checkpoint/file_faults.hpp"
 #include "runtime/checkpoint/inspect.hpp"
@@ -163,6 +165,31 @@ TEST(Reshard, RefusesWhatIsThereAndLeavesNothingBehind) {
             message_of<CheckpointError>([&] { reshard(header, folder / "x", 3); }));
   EXPECT_FALSE(fs::exists(folder / "x"));
   EXPECT_TRUE(test::hidden_names(folder.path()).empty());
+}
+
+TEST(Reshard, EachFailureLeavesNothingOrAll) {
+  const TemporaryFolder folder;
+  const CheckpointHeader header = read_header(write_sample(folder.path(), 5, 2));
+  const fs::path target = folder / "cut";
+  int failures = 0;
+  for (int fail_at = 1;; ++fail_at) {
+    int seen = 0;
+    bool has_thrown = false;
+    set_fault_hook([&](FileOperation, const fs::path&) { return ++seen == fail_at ? EIO : 0; });
+    try {
+      reshard(header, target, 3);
+    } catch (const IoError&) {
+      has_thrown = true;
+    }
+    set_fault_hook({});
+    EXPECT_TRUE(test::hidden_names(folder.path()).empty()) << fail_at;
+    if (fs::exists(target)) verify_checkpoint(target);
+    if (!has_thrown) break;
+    ++failures;
+    fs::remove_all(target);
+  }
+  EXPECT_TRUE(fs::exists(target));
+  EXPECT_GT(failures, 20);
 }
 
 /// "600 newest, 500 not needed, …" with a + before what is kept.
