@@ -2,7 +2,6 @@
 // vsr: what one does with clips and checkpoints outside training. Needs no MPI.
 #include <unistd.h>
 
-#include <boost/program_options.hpp>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -10,6 +9,8 @@
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
+#include "launch/checkpoint_command.hpp"
+#include "launch/command_line.hpp"
 #include "launch/options.hpp"
 #include "launch/program.hpp"
 #include "launch/train_setup.hpp"
@@ -26,57 +27,9 @@ namespace po = boost::program_options;
 constexpr const char* kUsage =
     "vsr upscale CHECKPOINT IN OUT    enlarge a clip with a trained network\n"
     "vsr testclip OUT                 make a moving test clip from a seed\n"
+    "vsr checkpoint COMMAND           look at checkpoints, check, convert and delete them\n"
     "vsr --version\n\n"
     "vsr COMMAND --help tells the options of a command.\n";
-
-/// A command: its options, the names of its positional arguments, and the text above its help.
-struct Command {
-  std::string usage;
-  po::options_description options;
-  std::vector<std::string> positional;
-};
-
-po::variables_map parse(const Command& command, const std::vector<std::string>& arguments) {
-  po::options_description all;
-  all.add(command.options);
-  po::positional_options_description places;
-  for (const std::string& name : command.positional) {
-    all.add_options()(name.c_str(), po::value<std::string>());
-    places.add(name.c_str(), 1);
-  }
-  po::variables_map values;
-  try {
-    const int style =
-        po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments).options(all).positional(places).style(style).run(),
-              values);
-  } catch (const po::unknown_option& error) {
-    std::vector<std::string> names;
-    for (const auto& option : command.options.options()) names.push_back(option->long_name());
-    std::string name = error.get_option_name();
-    name.erase(0, name.find_first_not_of('-'));
-    const std::string near = nearest_name(name, names);
-    throw UsageError(fmt::format("unknown option --{}{}; see {} --help", name,
-                                 near.empty() ? "" : "; did you mean --" + near + "?",
-                                 command.usage));
-  } catch (const po::error& error) {
-    throw UsageError(std::string(error.what()) + "; see " + command.usage + " --help");
-  }
-  if (values.count("help") > 0) return values;
-  for (const std::string& name : command.positional)
-    if (values.count(name) == 0)
-      throw UsageError(fmt::format("{} is missing: {}", name, command.usage));
-  return values;
-}
-
-bool print_help(const Command& command, const po::variables_map& values) {
-  if (values.count("help") == 0) return false;
-  std::string text = command.usage + "\n\n";
-  std::ostringstream options;
-  options << command.options;
-  std::fputs((text + options.str()).c_str(), stdout);
-  return true;
-}
 
 std::optional<runtime::Weights> weights_asked_for(const po::variables_map& values) {
   if (values.count("weights") == 0) return std::nullopt;
@@ -149,6 +102,7 @@ int program(int argc, char** argv) {
                                       arguments.end());
   if (command == "upscale") return run_upscale(rest);
   if (command == "testclip") return run_testclip(rest);
+  if (command == "checkpoint") return run_checkpoint_command(rest);
   if (command == "--version") {
     std::fputs(version_text().c_str(), stdout);
     return 0;
@@ -157,7 +111,7 @@ int program(int argc, char** argv) {
     std::fputs(kUsage, stdout);
     return 0;
   }
-  const std::vector<std::string> commands = {"upscale", "testclip"};
+  const std::vector<std::string> commands = {"upscale", "testclip", "checkpoint"};
   const std::string near = nearest_name(command, commands);
   throw UsageError(fmt::format("unknown command {}{}; vsr --help lists the commands", command,
                                near.empty() ? "" : "; did you mean " + near + "?"));

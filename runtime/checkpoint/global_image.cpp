@@ -194,6 +194,15 @@ std::vector<BufferRecord> read_buffers(hid_t file) {
   return buffers;
 }
 
+/// JSON of a depth that functions which call themselves can follow.
+nlohmann::json shallow_json(const std::string& text) {
+  constexpr int kMostDepth = 64;
+  return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMostDepth) throw CheckpointError("global.h5: its state is nested too deep");
+    return true;
+  });
+}
+
 }  // namespace
 
 std::vector<std::byte> global_image(const Snapshot& snapshot,
@@ -225,7 +234,7 @@ Snapshot snapshot_from_global(const std::vector<std::byte>& image) {
     snapshot.iteration = read_int_attribute(file.get(), "iteration");
     snapshot.parameters = read_table(file.get());
     snapshot.buffers = read_buffers(file.get());
-    snapshot.state = nlohmann::json::parse(read_text(file.get(), "state"));
+    snapshot.state = shallow_json(read_text(file.get(), "state"));
     return snapshot;
   } catch (const Hdf5Error& error) {
     // The bytes come from memory, so it is they that are wrong and not the disk.

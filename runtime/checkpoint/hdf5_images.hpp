@@ -12,8 +12,11 @@
 
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/snapshot.hpp"
+#include "runtime/checkpoint/weights_file.hpp"
 
 namespace vsr::runtime {
+
+class MemoryFile;
 
 /// Bytes of a file from `offset_bytes` on.
 struct FilePart {
@@ -33,6 +36,15 @@ struct ShardImage {
 /// 2, half-open, of the logical global index), and attributes format, iteration, rank, world.
 /// @throws Hdf5Error
 ShardImage shard_image(const Snapshot& snapshot, int rank, int world);
+
+/// What of a finished file lies outside `places` (bytes), in ascending order.
+std::vector<FilePart> parts_outside(const MemoryFile& file, std::vector<comm::Interval> places);
+
+/// Lay out a file of weights: a dataset for each tensor under its name, with its shape and, as
+/// attribute, its dtype; `facts` become attributes of the file.
+/// @throws Hdf5Error
+ShardImage weights_image(const std::vector<TensorEntry>& tensors,
+                         const std::map<std::string, std::string>& facts);
 
 /// global.h5: /ARRAY/PARAMETER, virtual datasets over the shard files beside it, with the
 /// parameter's shape (a scalar shows as one element; NaN where a shard file is not there);

@@ -20,41 +20,47 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }
 
 /// One line for each difference between two lists of records, in the order of `expected`.
-/// `describe` gives what has to be equal besides the name.
+/// `describe` gives what has to be equal besides the name; `place` is what `stored` comes from.
 template <typename Record, typename Describe>
 std::vector<std::string> differences(const std::vector<Record>& expected,
-                                     const std::vector<Record>& stored, Describe describe) {
+                                     const std::vector<Record>& stored, Describe describe,
+                                     const std::string& place = "checkpoint") {
   std::vector<std::string> lines;
   std::map<std::string, const Record*> left;
   for (const Record& record : stored) left[record.name] = &record;
   for (const Record& record : expected) {
     const auto found = left.find(record.name);
     if (found == left.end()) {
-      lines.push_back("missing in the checkpoint: " + record.name + " " + describe(record));
+      lines.push_back("missing in the " + place + ": " + record.name + " " + describe(record));
       continue;
     }
     if (describe(record) != describe(*found->second))
-      lines.push_back(record.name + " is " + describe(*found->second) +
-                      " in the checkpoint, the network has " + describe(record));
+      lines.push_back(record.name + " is " + describe(*found->second) + " in the " + place +
+                      ", the network has " + describe(record));
     left.erase(found);
   }
   for (const Record& record : stored)
     if (left.count(record.name) != 0)
-      lines.push_back("only in the checkpoint: " + record.name + " " + describe(record));
+      lines.push_back("only in the " + place + ": " + record.name + " " + describe(record));
   return lines;
 }
 
-void refuse(const std::string& whole, const std::string& kind,
+void refuse(const std::string& head, const std::string& kind, const std::string& hint,
             const std::vector<std::string>& lines) {
   if (lines.empty()) return;
-  std::string message = "checkpoint of another " + whole + ": " + std::to_string(lines.size()) +
-                        " " + kind + (lines.size() == 1 ? " differs" : "s differ");
+  std::string message = head + ": " + std::to_string(lines.size()) + " " + kind +
+                        (lines.size() == 1 ? " differs" : "s differ");
   for (std::size_t i = 0; i < std::min(lines.size(), kLinesShown); ++i)
     message += "\n  " + lines[i];
   if (lines.size() > kLinesShown)
     message += "\n  and " + std::to_string(lines.size() - kLinesShown) + " more";
-  throw ConfigurationError(message +
-                           "\nuse the options of the run that wrote it, or another output folder");
+  throw ConfigurationError(message + "\n" + hint);
+}
+
+void refuse(const std::string& whole, const std::string& kind,
+            const std::vector<std::string>& lines) {
+  refuse("checkpoint of another " + whole, kind,
+         "use the options of the run that wrote it, or another output folder", lines);
 }
 
 }  // namespace
@@ -77,6 +83,15 @@ void match_buffers(const std::vector<BufferRecord>& expected,
   refuse("network", "buffer", differences(expected, stored, [](const BufferRecord& record) {
            return record.dtype + " " + shape_text(record.shape);
          }));
+}
+
+void match_weights(const std::vector<TensorEntry>& expected, const std::vector<TensorEntry>& stored,
+                   const std::string& file) {
+  refuse("'" + file + "' holds the weights of another network", "tensor",
+         "give with --like a checkpoint of the same network",
+         differences(
+             expected, stored, [](const TensorEntry& tensor) { return shape_text(tensor.shape); },
+             "file"));
 }
 
 void match_arrays(const std::vector<std::string>& expected, const ShardData& stored) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/snapshot.hpp"
+#include "runtime/checkpoint/weights_file.hpp"
 
 namespace vsr::runtime {
 
@@ -20,6 +21,12 @@ void match_parameters(const std::vector<ParameterRecord>& expected,
 /// @throws ConfigurationError (78)
 void match_buffers(const std::vector<BufferRecord>& expected,
                    const std::vector<BufferRecord>& stored);
+
+/// Compare names and shapes of the network's parameters and buffers with those in a file of
+/// weights, in any order; dtypes may differ.
+/// @throws ConfigurationError (78) naming `file` and the first 10 differences
+void match_weights(const std::vector<TensorEntry>& expected, const std::vector<TensorEntry>& stored,
+                   const std::string& file);
 
 /// Compare the names of the FP32 arrays that the optimizer has with those stored, in any order.
 /// @throws ConfigurationError (78) "checkpoint of another optimizer" with the missing and

@@ -24,6 +24,20 @@ std::int64_t reserve_array(hid_t file, const std::string& name, std::int64_t ele
 
 }  // namespace
 
+std::vector<FilePart> parts_outside(const MemoryFile& file, std::vector<comm::Interval> places) {
+  std::sort(places.begin(), places.end(),
+            [](comm::Interval a, comm::Interval b) { return a.begin < b.begin; });
+  std::vector<FilePart> parts;
+  std::int64_t next = 0;
+  for (const comm::Interval place : places) {
+    if (place.is_empty()) continue;
+    if (place.begin > next) parts.push_back({next, file.read(next, place.begin)});
+    next = place.end;
+  }
+  if (next < file.size_bytes()) parts.push_back({next, file.read(next, file.size_bytes())});
+  return parts;
+}
+
 ShardImage shard_image(const Snapshot& snapshot, int rank, int world) {
   const Hdf5Session session;
   const std::int64_t elements = elements_of(snapshot.shard.intervals);
@@ -43,16 +57,10 @@ ShardImage shard_image(const Snapshot& snapshot, int rank, int world) {
   file.close();
 
   image.size_bytes = file.size_bytes();
-  std::vector<std::int64_t> places;
-  if (elements > 0)
-    for (const auto& [name, offset] : image.array_offsets_bytes) places.push_back(offset);
-  std::sort(places.begin(), places.end());
-  std::int64_t next = 0;
-  for (const std::int64_t place : places) {
-    if (place > next) image.frame.push_back({next, file.read(next, place)});
-    next = place + elements * static_cast<std::int64_t>(sizeof(float));
-  }
-  if (next < image.size_bytes) image.frame.push_back({next, file.read(next, image.size_bytes)});
+  std::vector<comm::Interval> places;
+  for (const auto& [name, offset] : image.array_offsets_bytes)
+    places.push_back({offset, offset + elements * static_cast<std::int64_t>(sizeof(float))});
+  image.frame = parts_outside(file, std::move(places));
   return image;
 }
 

@@ -32,6 +32,8 @@ try() {
       prepare_clips
       mpirun -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 2 --gt-size 32 --out runs/mine ;;
     "build/release/bin/vsr upscale runs/mine low.mp4 high.mp4") $1 ;;
+    # Of the run that the README's line above has made.
+    "build/release/bin/vsr checkpoint "*) [[ -d runs/mine ]] && $1 ;;
     "source launch/mpirun_env.sh") $1 ;;
     *) fail "the documents show a command that is not tried here: $1" ;;
   esac

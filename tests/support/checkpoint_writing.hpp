@@ -29,4 +29,15 @@ inline std::filesystem::path write_sample(const std::filesystem::path& run_folde
   return target;
 }
 
+/// Write the checkpoint of iteration 5 of one rank after `change` to its snapshot.
+template <typename Change>
+std::filesystem::path write_changed(const std::filesystem::path& run, Change change) {
+  const auto folder = run / "ckpt" / "step_00000005";
+  runtime::create_folders(folder);
+  runtime::Snapshot snapshot = sample_snapshot(5, 0, 1);
+  change(snapshot);
+  runtime::write_global_files(folder, snapshot, {runtime::write_shard(folder, snapshot, 0, 1)});
+  return folder;
+}
+
 }  // namespace vsr::test

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thousands of damaged files of weights, from a seed: each is read or refused as damaged, and none
+// makes the reader crash, wait or take much memory.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "comm/error.hpp"
+#include "runtime/checkpoint/pickle_reader.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch_archive_writing.hpp"
+
+namespace vsr::runtime {
+namespace {
+
+using test::pickled;
+using test::pickled_dict;
+using test::text_of_values;
+using test::TorchTensor;
+
+constexpr int kFiles = 4000;
+
+/// A change of the kind that disks, transfers and people with intentions make.
+std::string mutated(std::string bytes, std::mt19937& random) {
+  const auto below = [&](std::size_t end) {
+    return std::uniform_int_distribution<std::size_t>(0, end - 1)(random);
+  };
+  const std::size_t changes = 1 + below(4);
+  for (std::size_t i = 0; i < changes && !bytes.empty(); ++i) {
+    const std::size_t at = below(bytes.size());
+    switch (below(6)) {
+      case 0:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
+        break;
+      case 1:
+        bytes[at] = static_cast<char>(below(256));
+        break;
+      case 2:  // a number becomes large or negative
+        for (std::size_t j = at; j < std::min(at + 1 + below(8), bytes.size()); ++j)
+          bytes[j] = '\xff';
+        break;
+      case 3:
+        bytes.resize(at);
+        break;
+      case 4:  // a part comes twice
+        bytes.insert(below(bytes.size()), bytes.substr(at, 1 + below(64)));
+        break;
+      default:
+        bytes.erase(at, 1 + below(16));
+        break;
+    }
+  }
+  return bytes;
+}
+
+std::vector<TorchTensor> sample_tensors() {
+  return {{"conv.weight", "FloatStorage", "0", 24, 0, {2, 3, 4}, {12, 4, 1}},
+          {"conv.bias", "HalfStorage", "1", 2, 0, {2}, {1}},
+          {"turned", "FloatStorage", "0", 24, 3, {3, 5}, {1, 4}}};
+}
+
+std::string sample_archive() {
+  const std::string dict = "}q\x01(" + pickled("params") + pickled_dict(sample_tensors()) +
+                           pickled("params_ema") + pickled_dict(sample_tensors()) + "u";
+  return test::ZipBuilder()
+      .add("net/data.pkl", test::whole_pickle(dict))
+      .add("net/byteorder", "little")
+      .add("net/data/0", std::string(96, 'x'))
+      .add("net/data/1", "abcd")
+      .finish();
+}
+
+std::string sample_safetensors() {
+  const std::vector<TensorEntry> entries = {
+      {"conv.weight", {2, 3, 4}, "fp32", 24}, {"conv.bias", {2}, "fp16", 2}, {"e", {0}, "fp32", 0}};
+  return safetensors_header(entries, {{"format", "pt"}}) + std::string(100, 'x');
+}
+
+/// Write a new file: some file systems bring one that is emptied and filled again to the disk at
+/// once, which takes a hundred times longer.
+std::string fresh(const test::TemporaryFolder& folder, const std::string& name,
+                  const std::string& bytes) {
+  std::filesystem::remove(folder / name);
+  return folder.write(name, bytes);
+}
+
+/// Whether all of the file could be read; anything but a CheckpointError fails the test.
+bool is_readable(const std::string& path) {
+  try {
+    const auto file = open_weights(path, "");
+    for (std::size_t i = 0; i < file->tensors().size(); ++i) {
+      const auto bytes = file->read(i);
+      if (bytes.size() > 4096) ADD_FAILURE() << "a tensor of " << bytes.size() << " bytes";
+    }
+    return true;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+void read_mutations_of(const std::string& bytes, const std::string& name, std::uint32_t seed) {
+  const test::TemporaryFolder folder;
+  ASSERT_TRUE(is_readable(fresh(folder, name, bytes)));
+  std::mt19937 random(seed);
+  int refused = 0;
+  for (int i = 0; i < kFiles; ++i) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", file " + std::to_string(i));
+    if (!is_readable(fresh(folder, name, mutated(bytes, random)))) ++refused;
+  }
+  EXPECT_GT(refused, kFiles / 2);
+}
+
+TEST(Mutations, OfSafetensors) {
+  read_mutations_of(sample_safetensors(), "w.safetensors", 1);
+}
+
+TEST(Mutations, OfTorchArchives) {
+  read_mutations_of(sample_archive(), "w.pth", 2);
+}
+
+TEST(Mutations, OfPickles) {
+  // Without the CRC-32 of the archive in the way.
+  const std::string pickle =
+      test::whole_pickle("}(" + pickled("params") + pickled_dict(sample_tensors()) + "u");
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int i = 0; i < 10 * kFiles; ++i) {
+    const std::string bytes = mutated(pickle, random);
+    try {
+      for (const PickledTensor& tensor :
+           tensors_in_pickle(std::as_bytes(std::span<const char>(bytes)), "")) {
+        EXPECT_EQ(tensor.shape.size(), tensor.strides.size()) << i;
+        EXPECT_LE(elements_of_shape(tensor.shape), tensor.storage_elements) << i;
+      }
+    } catch (const CheckpointError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 5 * kFiles);
+}
+
+TEST(Mutations, EveryCutIsRefused) {
+  const test::TemporaryFolder folder;
+  const std::string tensors = sample_safetensors();
+  for (std::size_t size = 0; size < tensors.size(); ++size)
+    EXPECT_FALSE(is_readable(fresh(folder, "w.safetensors", tensors.substr(0, size)))) << size;
+  const std::string archive = sample_archive();
+  for (std::size_t size = 0; size < archive.size(); ++size)
+    EXPECT_FALSE(is_readable(fresh(folder, "w.pth", archive.substr(0, size)))) << size;
+}
+
+}  // namespace
+}  // namespace vsr::runtime
