@@ -168,7 +168,7 @@ int prune(const Arguments& arguments) {
   const auto first =
       std::find_if(entries.begin(), entries.end(), [](const auto& entry) { return entry.is_kept; });
   if (!is_dry && first != entries.begin() && first != entries.end())
-    runtime::write_latest(first->folder);
+    runtime::write_pointer(first->folder, "LATEST");
   for (const runtime::KeptOrNot& entry : entries) {
     if (!entry.is_kept && !is_dry) runtime::delete_checkpoint(entry.folder);
     fmt::print("{} {} ({})\n",

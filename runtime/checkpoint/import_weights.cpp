@@ -128,7 +128,7 @@ fs::path import_weights(const fs::path& weights_path, const fs::path& run_folder
           if (shard.arrays.contains(name)) shard.arrays[name] = masters;
         return shard;
       });
-  write_latest(target);
+  write_pointer(target, "LATEST");
   return target;
 }
 
