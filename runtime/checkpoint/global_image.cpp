@@ -7,6 +7,7 @@
 #include "comm/error.hpp"
 #include "runtime/checkpoint/hdf5_images.hpp"
 #include "runtime/checkpoint/hdf5_io.hpp"
+#include "runtime/checkpoint/json_shape.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -196,11 +197,9 @@ std::vector<BufferRecord> read_buffers(hid_t file) {
 
 /// JSON of a depth that functions which call themselves can follow.
 nlohmann::json shallow_json(const std::string& text) {
-  constexpr int kMostDepth = 64;
-  return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kMostDepth) throw CheckpointError("global.h5: its state is nested too deep");
-    return true;
-  });
+  constexpr int kMostLevels = 64;
+  check_json_shape(text, kMostLevels, "global.h5: its state");
+  return nlohmann::json::parse(text);
 }
 
 }  // namespace

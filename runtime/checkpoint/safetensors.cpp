@@ -5,10 +5,10 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "comm/error.hpp"
+#include "runtime/checkpoint/json_shape.hpp"
 #include "runtime/checkpoint/snapshot.hpp"
 
 namespace vsr::runtime {
@@ -21,7 +21,7 @@ constexpr std::int64_t kLengthBytes = 8;
 /// Room for the table of 100000 tensors; a longer one is no file of weights.
 constexpr std::int64_t kMostHeaderBytes = std::int64_t{1} << 24;
 /// The table is an object of objects with lists of numbers.
-constexpr int kMostDepth = 3;
+constexpr int kMostLevels = 3;
 constexpr std::size_t kMostDimensions = 64;
 
 /// The format's word for each of our dtypes.
@@ -45,19 +45,6 @@ std::string our_dtype(const std::string& word, const std::string& name) {
     if (word == theirs) return ours;
   throw CheckpointError("'" + name + "' is of dtype " + word +
                         ", expected F16, BF16, F32, F64, I32, I64 or U8");
-}
-
-/// Parse the table; names that occur twice and depths that it never has are refused on the way.
-json parse_table(const std::string& text) {
-  std::set<std::string> names;
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMostDepth) throw CheckpointError("its table is nested too deep");
-    if (event == json::parse_event_t::key && depth == 1 &&
-        !names.insert(value.get<std::string>()).second)
-      throw CheckpointError("its table names '" + value.get<std::string>() + "' twice");
-    return true;
-  };
-  return json::parse(text, check);
 }
 
 Place place_of(const std::string& name, const json& value) {
@@ -147,7 +134,8 @@ class SafetensorsFile : public WeightsFile {
     std::string text(length, '\0');
     file_.read_at(std::as_writable_bytes(std::span<char>(text)), kLengthBytes);
     data_ = kLengthBytes + static_cast<std::int64_t>(length);
-    const json table = parse_table(text);
+    check_json_shape(text, kMostLevels, "its table");
+    const json table = json::parse(text);
     if (!table.is_object()) throw CheckpointError("its table is no object");
     for (const auto& [name, value] : table.items())
       if (name != "__metadata__") places_.push_back(place_of(name, value));

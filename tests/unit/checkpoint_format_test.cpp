@@ -124,6 +124,16 @@ TEST(Manifest, AnotherFormatIsAConfigurationError) {
             message_of<ConfigurationError>([&] { manifest_from_text(to_text(manifest)); }));
 }
 
+TEST(GlobalImage, RefusesAStateThatIsNestedTooDeep) {
+  Snapshot snapshot = sample_snapshot(1, 0, 1);
+  nlohmann::json deep = 1;
+  for (int level = 0; level < 65; ++level) deep = nlohmann::json::array({deep});
+  snapshot.state = deep;
+  const std::vector<std::byte> image = global_image(snapshot, {});
+  expect_in("its state is nested too deep",
+            message_of<CheckpointError>([&] { snapshot_from_global(image); }));
+}
+
 TEST(Boxes, CoverARunInOrder) {
   const std::vector<std::int64_t> shape = {3, 4, 5};
   for (std::int64_t begin = 0; begin <= 60; ++begin)

@@ -124,6 +124,10 @@ TEST(Safetensors, RefusesHugeTables) {
   expect_in("claims a table of 3 bytes",
             refused_safetensors(little_endian<std::uint64_t>(3) + "{}"));
   expect_in("nested too deep", refused_safetensors(safetensors(std::string(1 << 20, '['), "")));
+  // Long lists of objects take a parser with a callback the square of their length.
+  std::string objects = "{\"a\":[";
+  for (int i = 0; i < 1000000; ++i) objects += "{},";
+  expect_in("cannot be read", refused_safetensors(safetensors(objects + "{}]}", "")));
   expect_in("is no object", refused_safetensors(safetensors("[]", "")));
 }
 
