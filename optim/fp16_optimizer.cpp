@@ -32,11 +32,15 @@ void Fp16Optimizer::Impl::start_step() {
   VSR_CHECK(!replicas_are_averages,
             "the replicas hold moving averages; call publish_masters before the next step");
   inner.require_groups(parameters);
+  // After a forward pass that was given up the buffers are no longer those of the step.
+  if (current)
+    buffers.restore();
+  else
+    buffers.remember();
   current.emplace();
   current->scale = static_cast<float>(scaler.scale());
   parts->reducer.start();
   parts->flat.zero_gradients();
-  buffers.remember();
 }
 
 void Fp16Optimizer::Impl::backward(const torch::Tensor& loss, bool update_fp32_grads) {
@@ -51,8 +55,8 @@ void Fp16Optimizer::Impl::backward(const torch::Tensor& loss, bool update_fp32_g
   GradientReducer& reducer = parts->reducer;
   const bool is_first =
       !current->leaf_loss && (current->losses.empty() || reducer.reduces_each_leaf());
-  current->leaf_loss = current->leaf_loss.value_or(0.0) + loss.item<double>();
   (loss.to(torch::kFloat) * static_cast<float>(gradient_scale())).sum().backward();
+  current->leaf_loss = current->leaf_loss.value_or(0.0) + loss.item<double>();
   parts->flat.adopt_gradients(is_first);
   if (update_fp32_grads) end_leaf();
 }

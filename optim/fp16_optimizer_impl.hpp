@@ -21,7 +21,7 @@ struct FlatParts {
   /// @throws ConfigurationError on all ranks when they disagree about parameters or options
   FlatParts(comm::Communicator& world, std::span<const NamedParameter> parameters,
             const Fp16OptimizerOptions& options, int leaves, std::size_t buffer_values,
-            const UpdateRule& rule);
+            const InnerOptimizer& inner);
 
   FlatLayout layout;
   FlatBuffers flat;

@@ -24,8 +24,7 @@ LossScaler scaler_of(const Fp16OptimizerOptions& options) {
 
 // Everything that must be the same on all ranks before the first collective that depends on it.
 std::uint64_t fingerprint(const FlatLayout& layout, const Fp16OptimizerOptions& options,
-                          std::span<const std::string> moments, int leaves,
-                          std::size_t buffer_values) {
+                          const InnerOptimizer& inner, int leaves, std::size_t buffer_values) {
   std::ostringstream text;
   text << std::hexfloat;
   for (const ParameterSpec& spec : layout.parameters()) {
@@ -33,7 +32,10 @@ std::uint64_t fingerprint(const FlatLayout& layout, const Fp16OptimizerOptions& 
     for (const std::int64_t extent : spec.shape) text << '|' << extent;
     text << '\n';
   }
-  for (const std::string& moment : moments) text << moment << '|';
+  text << inner.kind() << '|';
+  for (const auto& group : inner.options())
+    for (const auto& [name, number] : group) text << name << '=' << number << '|';
+  for (const std::ptrdiff_t group : inner.group_of()) text << group << '|';
   const LossScalerOptions& s = options.scaler;
   text << buffer_values << '|' << leaves << '|' << reduction_name(options.reduction) << '|'
        << options.dynamic_loss_scale << '|' << options.static_loss_scale << '|' << s.initial_scale
@@ -93,16 +95,15 @@ Fp16OptimizerOptions checked(Fp16OptimizerOptions options) {
 
 FlatParts::FlatParts(comm::Communicator& world, std::span<const NamedParameter> parameters,
                      const Fp16OptimizerOptions& options, int leaves, std::size_t buffer_values,
-                     const UpdateRule& rule)
+                     const InnerOptimizer& inner)
     : layout(layout_of(parameters)),
-      flat((require_equal(world,
-                          fingerprint(layout, options, rule.moments(), leaves, buffer_values)),
-            world),
-           layout, parameters),
+      flat(
+          (require_equal(world, fingerprint(layout, options, inner, leaves, buffer_values)), world),
+          layout, parameters),
       reducer(world, flat.gradients(), layout, options.reduction, leaves),
       agreement(world, layout, leaves, buffer_values),
       publisher(world, flat.replica(), segment_places(layout)),
-      shard(world, layout, rule.moments(), options.ema_decay > 0.0) {}
+      shard(world, layout, inner.rule().moments(), options.ema_decay > 0.0) {}
 
 Fp16Optimizer::Impl::Impl(std::unique_ptr<torch::optim::Optimizer> optimizer,
                           comm::Communicator& communicator, Fp16OptimizerOptions given)
@@ -114,7 +115,7 @@ Fp16Optimizer::Impl::Impl(std::unique_ptr<torch::optim::Optimizer> optimizer,
       scaler(scaler_of(options)),
       buffers(world, checked_buffers(world, options)),
       parts(std::make_unique<FlatParts>(world, parameters, options, leaves, buffers.values(),
-                                        inner.rule())) {
+                                        inner)) {
   take_masters_from_rank_0(0);
   take_inner_state(0);
   parts->shard.start_ema();
@@ -209,8 +210,7 @@ void Fp16Optimizer::Impl::add_param_group(const torch::optim::OptimizerParamGrou
                              " names were given");
   inner.add_group(group, all);
   const std::size_t first_new = parameters.size();
-  auto next =
-      std::make_unique<FlatParts>(world, all, options, leaves, buffers.values(), inner.rule());
+  auto next = std::make_unique<FlatParts>(world, all, options, leaves, buffers.values(), inner);
   move_shard_to(*next);
   parameters = std::move(all);
   parts = std::move(next);
@@ -362,7 +362,7 @@ void Fp16Optimizer::publish_masters() {
 }
 void Fp16Optimizer::publish_ema() {
   VSR_CHECK(impl_->parts->shard.has_ema(), "no moving average is kept; set ema_decay");
-  VSR_CHECK(impl_->is_between_steps(), "publish_ema comes between steps");
+  VSR_CHECK(!impl_->current, "publish_ema comes between step and zero_grad");
   impl_->publish(impl_->parts->shard.ema());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/inner_optimizer.hpp"
 
+#include <cmath>
+#include <typeinfo>
 #include <unordered_map>
 
 #include "comm/error.hpp"
@@ -12,11 +14,24 @@ const void* identity(const torch::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl();
 }
 
+// Options are cast to the optimizer's own type wherever they are read.
+void require_kind(const torch::optim::OptimizerParamGroup& group,
+                  const torch::optim::Optimizer& inner) {
+  if (!group.has_options()) return;
+  const torch::optim::OptimizerOptions& options = group.options();
+  const torch::optim::OptimizerOptions& expected = inner.defaults();
+  if (typeid(options) != typeid(expected))
+    throw ConfigurationError(
+        "a param group has the options of another kind of optimizer; give it those of the inner "
+        "optimizer");
+}
+
 }  // namespace
 
 InnerOptimizer::InnerOptimizer(std::unique_ptr<torch::optim::Optimizer> inner)
     : inner_(std::move(inner)) {
   VSR_CHECK(inner_ != nullptr, "there is no inner optimizer");
+  for (const auto& group : inner_->param_groups()) require_kind(group, *inner_);
   rule_ = make_update_rule(*inner_);
 }
 
@@ -59,6 +74,7 @@ void InnerOptimizer::require_groups(std::span<const NamedParameter> parameters) 
 
 void InnerOptimizer::add_group(const torch::optim::OptimizerParamGroup& group,
                                std::span<const NamedParameter> parameters) {
+  require_kind(group, *inner_);
   std::unordered_map<const void*, std::size_t> index_of;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     index_of.emplace(identity(parameters[i].replica), i);
@@ -83,11 +99,19 @@ std::optional<ParameterState> InnerOptimizer::state_of(std::size_t parameter,
   return rule_->read_state(*found->second, static_cast<std::size_t>(groups_[parameter]));
 }
 
+std::string InnerOptimizer::kind() const {
+  const torch::optim::Optimizer& inner = *inner_;
+  return typeid(inner).name();
+}
+
 double InnerOptimizer::lr() const {
+  VSR_CHECK(!inner_->param_groups().empty(), "the inner optimizer has no param group");
   return inner_->param_groups().front().options().get_lr();
 }
 
 void InnerOptimizer::set_lr(double lr) {
+  VSR_CHECK(std::isfinite(lr) && lr >= 0.0,
+            "got learning rate " + std::to_string(lr) + ", expected a finite number of at least 0");
   for (auto& group : inner_->param_groups()) group.options().set_lr(lr);
 }
 

@@ -44,9 +44,11 @@ class InnerOptimizer {
   GroupOf group_of() const noexcept { return groups_; }
   UpdateRule& rule() const noexcept { return *rule_; }
 
+  /// The type of the optimizer, for comparing ranks.
+  std::string kind() const;
   /// Rate of the first group.
   double lr() const;
-  /// Sets the rate of all groups.
+  /// Sets the rate of all groups. @throws ArgumentError unless finite and at least 0
   void set_lr(double lr);
   /// Numbers of all groups, in group order.
   std::vector<std::map<std::string, double>> options() const;

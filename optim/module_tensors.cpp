@@ -179,6 +179,11 @@ void ModuleBuffers::remember() {
   for (const NamedBuffer& buffer : buffers_) step_values_.push_back(buffer.value.clone());
 }
 
+void ModuleBuffers::restore() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].value.copy_(step_values_[i]);
+}
+
 void ModuleBuffers::take_leaf(std::vector<double>& results) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {

@@ -90,6 +90,8 @@ class ModuleBuffers {
   std::size_t values() const noexcept { return values_; }
   /// The current values are those of the step.
   void remember();
+  /// Go back to the step's values.
+  void restore();
   /// Append the leaf's results to `results` and go back to the step's values.
   void take_leaf(std::vector<double>& results);
   /// Floating buffers become the mean of the leaves' results, added in leaf order in FP64; integer

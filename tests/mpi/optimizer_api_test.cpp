@@ -178,6 +178,39 @@ TEST(Groups, AThawedParameterNeedsAGroup) {
   EXPECT_EQ(numbers_of(all[1].replica), Numbers{0.5F});
 }
 
+TEST(Groups, OptionsOfAnotherOptimizerAreRefused) {
+  const std::vector<NamedParameter> all = {parameter("a", {1})};
+  const auto optimizer = sgd_for(all, {.leaves = 1});
+  const Tensor fresh = torch::ones({3}, torch::kHalf).set_requires_grad(true);
+  expect_in(
+      "another kind of optimizer", message_of<ConfigurationError>([&] {
+        optimizer->add_param_group({{fresh}, std::make_unique<torch::optim::AdamOptions>(1.0)});
+      }));
+  EXPECT_THROW(optimizer->set_lr(std::nan("")), ArgumentError);
+  EXPECT_THROW(optimizer->set_lr(-1.0), ArgumentError);
+}
+
+TEST(Groups, OtherRatesOnAnotherRankAreRefusedByAll) {
+  if (world().world() == 1) GTEST_SKIP() << "needs two ranks";
+  const std::vector<NamedParameter> all = {parameter("a", {1})};
+  const double lr = world().rank() == 1 ? 0.1 : 0.001;
+  expect_in("rank 1 has other",
+            message_of<ConfigurationError>([&] { sgd_for(all, {.leaves = 1}, lr); }));
+}
+
+TEST(Leaf, AForwardPassThatWasGivenUpLeavesNoTrace) {
+  const std::vector<NamedParameter> w = {parameter("w", {0})};
+  const Tensor mean = torch::zeros({2});
+  const auto optimizer = sgd_for(w, {.leaves = 1, .buffers = {{"mean", mean}}});
+  optimizer->zero_grad();
+  mean.fill_(9);
+  EXPECT_THROW(optimizer->backward(torch::ones({})), std::exception);  // it needs no gradient
+  optimizer->zero_grad();
+  EXPECT_EQ(numbers_of(mean), (Numbers{0, 0}));
+  if (!optimizer->my_leaves().empty()) optimizer->backward(loss_giving(w, {{1}}) + 2.5);
+  EXPECT_EQ(optimizer->step().loss, 2.5);
+}
+
 TEST(Groups, WhatDoesNotFitIsRefused) {
   const std::vector<NamedParameter> all = {parameter("a", {1})};
   const auto optimizer = sgd_for(all, {.leaves = 1});
@@ -210,6 +243,8 @@ TEST(Ema, FollowsAppliedStepsOnlyAndCanBePublished) {
   EXPECT_EQ(numbers_of(w[0].replica), Numbers(5000, 0.3125F));
   expect_in("publish_masters", message_of<ArgumentError>([&] { optimizer->zero_grad(); }));
   optimizer->publish_masters();
+  optimizer->zero_grad();
+  EXPECT_THROW(optimizer->publish_ema(), ArgumentError);
   EXPECT_EQ(numbers_of(w[0].replica), Numbers(5000, -1.0F));
   run_given(*optimizer, w, {{Numbers(5000, 0.0F)}});
   EXPECT_TRUE(optimizer->step().applied);
