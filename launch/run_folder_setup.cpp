@@ -60,9 +60,7 @@ nlohmann::json saved_configuration(const runtime::Snapshot& header) {
 int saved_leaves(const TrainOptions& options) {
   const auto header = newest_header(options);
   if (!header) return options.leaves;
-  const nlohmann::json configuration =
-      header->snapshot.state.value("configuration", nlohmann::json::object());
-  return configuration.value("leaves", options.leaves);
+  return saved_configuration(header->snapshot).value("leaves", options.leaves);
 }
 
 }  // namespace

@@ -55,6 +55,8 @@ struct Fp16Optimizer::Impl {
                        const std::vector<std::string>& names);
   void move_shard_to(FlatParts& next) const;
   std::vector<torch::Tensor> mean_gradients();
+  OptimizerState state() const;
+  void load_state(const OptimizerState& state);
   StateDict state_dict() const;
   void load_state_dict(const StateDict& dict);
   void publish(std::size_t array);

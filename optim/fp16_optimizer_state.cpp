@@ -247,27 +247,33 @@ std::vector<torch::Tensor> Fp16Optimizer::Impl::mean_gradients() {
   return gradients;
 }
 
-StateDict Fp16Optimizer::Impl::state_dict() const {
+OptimizerState Fp16Optimizer::Impl::state() const {
   const auto counters = std::as_const(parts->shard).counters();
+  return {scaler.state(), applied_steps, skipped_steps, {counters.begin(), counters.end()}};
+}
+
+void Fp16Optimizer::Impl::load_state(const OptimizerState& state) {
+  const auto counters = parts->shard.counters();
+  VSR_CHECK(state.parameters.size() == counters.size(),
+            "the state counts " + std::to_string(state.parameters.size()) +
+                " parameters, this optimizer has " + std::to_string(counters.size()));
+  scaler.load_state(state.scaler);
+  applied_steps = state.applied_steps;
+  skipped_steps = state.skipped_steps;
+  std::ranges::copy(state.parameters, counters.begin());
+}
+
+StateDict Fp16Optimizer::Impl::state_dict() const {
   const ShardView view = parts->shard.view();
-  StateDict dict{{scaler.state(), applied_steps, skipped_steps, {counters.begin(), counters.end()}},
-                 inner.options(),
-                 {},
-                 view.intervals(),
-                 {}};
+  StateDict dict{state(), inner.options(), {}, view.intervals(), {}};
   for (const NamedParameter& parameter : parameters) dict.parameters.push_back(parameter.name);
-  for (std::size_t array = 0; array < view.arrays.size(); ++array) {
-    std::vector<float>& values = dict.arrays[view.arrays[array]];
-    for (const ShardPiece& piece : view.pieces)
-      values.insert(values.end(), piece.values[array].begin(), piece.values[array].end());
-  }
+  for (std::size_t array = 0; array < view.arrays.size(); ++array)
+    dict.arrays[view.arrays[array]] = view.copy(array);
   return dict;
 }
 
 void Fp16Optimizer::Impl::load_state_dict(const StateDict& dict) {
   const ShardView view = parts->shard.view();
-  std::int64_t elements = 0;
-  for (const ShardPiece& piece : view.pieces) elements += piece.logical.size();
   world.agree_all_ok("load_state_dict", [&] {
     VSR_CHECK(is_between_steps(), "load_state_dict comes between steps");
     VSR_CHECK(dict.parameters.size() == parameters.size() &&
@@ -284,22 +290,15 @@ void Fp16Optimizer::Impl::load_state_dict(const StateDict& dict) {
     for (const std::string& array : view.arrays) {
       const auto found = dict.arrays.find(array);
       VSR_CHECK(found != dict.arrays.end(), "the state lacks the array " + array);
-      VSR_CHECK(static_cast<std::int64_t>(found->second.size()) == elements,
+      VSR_CHECK(static_cast<std::int64_t>(found->second.size()) == view.elements(),
                 "the array " + array + " of the state has another length");
     }
+    LossScaler(scaler).load_state(dict.state.scaler);  // throws here rather than half-way
     inner.set_options(dict.groups);
-    scaler.load_state(dict.state.scaler);
   });
-  applied_steps = dict.state.applied_steps;
-  skipped_steps = dict.state.skipped_steps;
-  std::ranges::copy(dict.state.parameters, parts->shard.counters().begin());
-  for (std::size_t array = 0; array < view.arrays.size(); ++array) {
-    auto next = dict.arrays.at(view.arrays[array]).begin();
-    for (const ShardPiece& piece : view.pieces) {
-      std::copy_n(next, piece.values[array].size(), piece.values[array].begin());
-      next += static_cast<std::ptrdiff_t>(piece.values[array].size());
-    }
-  }
+  load_state(dict.state);
+  for (std::size_t array = 0; array < view.arrays.size(); ++array)
+    view.fill(array, dict.arrays.at(view.arrays[array]));
   publish(MasterShard::kMaster);
 }
 
@@ -329,22 +328,10 @@ std::int64_t Fp16Optimizer::applied_steps() const noexcept {
 }
 
 OptimizerState Fp16Optimizer::state() const {
-  const auto counters = std::as_const(impl_->parts->shard).counters();
-  return {impl_->scaler.state(),
-          impl_->applied_steps,
-          impl_->skipped_steps,
-          {counters.begin(), counters.end()}};
+  return impl_->state();
 }
-
 void Fp16Optimizer::load_state(const OptimizerState& state) {
-  const auto counters = impl_->parts->shard.counters();
-  VSR_CHECK(state.parameters.size() == counters.size(),
-            "the state counts " + std::to_string(state.parameters.size()) +
-                " parameters, this optimizer has " + std::to_string(counters.size()));
-  impl_->scaler.load_state(state.scaler);
-  impl_->applied_steps = state.applied_steps;
-  impl_->skipped_steps = state.skipped_steps;
-  std::copy(state.parameters.begin(), state.parameters.end(), counters.begin());
+  impl_->load_state(state);
 }
 
 ShardView Fp16Optimizer::shard() {

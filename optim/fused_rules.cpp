@@ -23,22 +23,32 @@ std::vector<Rule> rules_of(GroupOf group_of, const Read& read) {
   return rules;
 }
 
-template <typename Options>
-class AdamUpdate : public UpdateRule {
+// Rules with two moments and a step count, as Adam's.
+template <typename Options, typename State>
+class TwoMomentUpdate : public UpdateRule {
  public:
-  using State = std::conditional_t<std::is_same_v<Options, torch::optim::AdamOptions>,
-                                   torch::optim::AdamParamState, torch::optim::AdamWParamState>;
-
-  explicit AdamUpdate(torch::optim::Optimizer& inner) : inner_(inner) {}
+  explicit TwoMomentUpdate(torch::optim::Optimizer& inner) : inner_(inner) {}
 
   std::vector<std::string> moments() const override { return {"exp_avg", "exp_avg_sq"}; }
 
   ParameterState read_state(torch::optim::OptimizerParamState& base,
                             std::size_t group) const override {
     auto& state = static_cast<State&>(base);
-    const auto [beta1, beta2] = options_of<Options>(inner_, group).betas();
+    const auto [beta1, beta2] = options(group).betas();
     return {state.step(), beta1, beta2, {state.exp_avg(), state.exp_avg_sq()}};
   }
+
+ protected:
+  const Options& options(std::size_t group) const { return options_of<Options>(inner_, group); }
+
+ private:
+  torch::optim::Optimizer& inner_;
+};
+
+template <typename Options, typename State>
+class AdamUpdate : public TwoMomentUpdate<Options, State> {
+ public:
+  using TwoMomentUpdate<Options, State>::TwoMomentUpdate;
 
   void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
     step_adam(shard, input, rules_of<AdamRule>(group_of, [&](std::size_t g) { return rule(g); }));
@@ -46,15 +56,13 @@ class AdamUpdate : public UpdateRule {
 
  private:
   AdamRule rule(std::size_t group) const {
-    const auto& o = options_of<Options>(inner_, group);
+    const Options& o = this->options(group);
     if (o.amsgrad())
       throw ConfigurationError(
           "amsgrad was switched on after the optimizer was made; set it before");
     return {o.lr(),  std::get<0>(o.betas()), std::get<1>(o.betas()),
             o.eps(), o.weight_decay(),       std::is_same_v<Options, torch::optim::AdamWOptions>};
   }
-
-  torch::optim::Optimizer& inner_;
 };
 
 class SgdUpdate : public UpdateRule {
@@ -105,29 +113,17 @@ class SgdUpdate : public UpdateRule {
   std::vector<bool> has_momentum_;  // of each group, when it was met first
 };
 
-class LambUpdate : public UpdateRule {
+class LambUpdate : public TwoMomentUpdate<LambOptions, LambParamState> {
  public:
-  explicit LambUpdate(torch::optim::Optimizer& inner) : inner_(inner) {}
-
-  std::vector<std::string> moments() const override { return {"exp_avg", "exp_avg_sq"}; }
-
-  ParameterState read_state(torch::optim::OptimizerParamState& base,
-                            std::size_t group) const override {
-    auto& state = static_cast<LambParamState&>(base);
-    const auto [beta1, beta2] = options_of<LambOptions>(inner_, group).betas();
-    return {state.step(), beta1, beta2, {state.exp_avg(), state.exp_avg_sq()}};
-  }
+  using TwoMomentUpdate::TwoMomentUpdate;
 
   void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
     step_lamb(shard, input, rules_of<LambRule>(group_of, [&](std::size_t group) -> LambRule {
-                const auto& o = options_of<LambOptions>(inner_, group);
+                const LambOptions& o = options(group);
                 return {o.lr(),  std::get<0>(o.betas()), std::get<1>(o.betas()),
                         o.eps(), o.weight_decay(),       o.adapt_always()};
               }));
   }
-
- private:
-  torch::optim::Optimizer& inner_;
 };
 
 template <typename Options>
@@ -142,9 +138,9 @@ bool uses_amsgrad(const torch::optim::Optimizer& inner) {
 std::unique_ptr<UpdateRule> make_fused_rule(torch::optim::Optimizer& inner) {
   using namespace torch::optim;
   if (dynamic_cast<Adam*>(&inner) != nullptr && !uses_amsgrad<AdamOptions>(inner))
-    return std::make_unique<AdamUpdate<AdamOptions>>(inner);
+    return std::make_unique<AdamUpdate<AdamOptions, AdamParamState>>(inner);
   if (dynamic_cast<AdamW*>(&inner) != nullptr && !uses_amsgrad<AdamWOptions>(inner))
-    return std::make_unique<AdamUpdate<AdamWOptions>>(inner);
+    return std::make_unique<AdamUpdate<AdamWOptions, AdamWParamState>>(inner);
   if (dynamic_cast<SGD*>(&inner) != nullptr) return std::make_unique<SgdUpdate>(inner);
   if (dynamic_cast<Lamb*>(&inner) != nullptr) return std::make_unique<LambUpdate>(inner);
   return nullptr;

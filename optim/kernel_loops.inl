@@ -157,26 +157,19 @@ Counts sum_leaves_norm(const SumArguments& a) {
 }
 
 Counts sum_leaves_entry(const SumArguments& a) {
-  if (a.type == Type::fp16) return sum_leaves_norm<Fp16>(a);
-  return a.type == Type::bf16 ? sum_leaves_norm<Bf16>(a) : sum_leaves_norm<Fp32>(a);
+  return by_type(a.type, [&]<typename T>(T) { return sum_leaves_norm<T>(a); });
 }
 
 void add_rounded_entry(Type type, Slices slices, unsigned char* sum, std::int64_t elements) {
-  if (type == Type::fp16) return add_rounded_of<Fp16>(slices, sum, elements);
-  return type == Type::bf16 ? add_rounded_of<Bf16>(slices, sum, elements)
-                            : add_rounded_of<Fp32>(slices, sum, elements);
+  by_type(type, [&]<typename T>(T) { add_rounded_of<T>(slices, sum, elements); });
 }
 
 void round_to_entry(Type type, const float* values, unsigned char* rounded, std::int64_t elements) {
-  if (type == Type::fp16) return round_to_of<Fp16>(values, rounded, elements);
-  return type == Type::bf16 ? round_to_of<Bf16>(values, rounded, elements)
-                            : round_to_of<Fp32>(values, rounded, elements);
+  by_type(type, [&]<typename T>(T) { round_to_of<T>(values, rounded, elements); });
 }
 
 void widen_entry(Type type, const unsigned char* values, float* widened, std::int64_t elements) {
-  if (type == Type::fp16) return widen_of<Fp16>(values, widened, elements);
-  return type == Type::bf16 ? widen_of<Bf16>(values, widened, elements)
-                            : widen_of<Fp32>(values, widened, elements);
+  by_type(type, [&]<typename T>(T) { widen_of<T>(values, widened, elements); });
 }
 
 #include "optim/update_loops.inl"

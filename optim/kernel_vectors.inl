@@ -144,3 +144,10 @@ struct Fp32 {
   }
   VSR_LANES_FUNCTION void narrow8(unsigned char* at, const Floats& values) { store(at, values); }
 };
+
+/// Calls `use` with a value of the element type that `type` names.
+template <typename Use>
+VSR_LANES_FUNCTION auto by_type(Type type, const Use& use) {
+  if (type == Type::fp16) return use(Fp16());
+  return type == Type::bf16 ? use(Bf16()) : use(Fp32());
+}

@@ -32,6 +32,29 @@ std::vector<comm::Interval> ShardView::intervals() const {
   return intervals;
 }
 
+std::int64_t ShardView::elements() const {
+  std::int64_t elements = 0;
+  for (const ShardPiece& piece : pieces) elements += piece.logical.size();
+  return elements;
+}
+
+std::vector<float> ShardView::copy(std::size_t array) const {
+  std::vector<float> values;
+  for (const ShardPiece& piece : pieces)
+    values.insert(values.end(), piece.values[array].begin(), piece.values[array].end());
+  return values;
+}
+
+void ShardView::fill(std::size_t array, std::span<const float> values) const {
+  VSR_CHECK(static_cast<std::int64_t>(values.size()) == elements(),
+            "the values of " + arrays[array] + " are as many as another shard has");
+  for (const ShardPiece& piece : pieces) {
+    const std::span<float> target = piece.values[array];
+    std::ranges::copy(values.first(target.size()), target.begin());
+    values = values.subspan(target.size());
+  }
+}
+
 std::size_t ShardView::index_of(std::string_view array) const {
   const auto found = std::ranges::find(arrays, array);
   VSR_CHECK(found != arrays.end(), "the shard has no array " + std::string(array));

@@ -40,6 +40,13 @@ struct ShardView {
   std::vector<ShardPiece> pieces;
   /// The logical intervals of the pieces.
   std::vector<comm::Interval> intervals() const;
+  /// Elements of all pieces.
+  std::int64_t elements() const;
+  /// A copy of array `array`, the pieces one after the other.
+  std::vector<float> copy(std::size_t array) const;
+  /// Put such a copy back.
+  /// @throws ArgumentError for another number of values
+  void fill(std::size_t array, std::span<const float> values) const;
   /// Index of an array.
   /// @throws ArgumentError when there is none of that name
   std::size_t index_of(std::string_view array) const;

@@ -85,8 +85,7 @@ void update_count(const UpdateArguments& a, const Rule& rule) {
 
 template <typename Rule>
 void update_type(const UpdateArguments& a, const Rule& rule) {
-  if (a.type == Type::fp16) return update_count<Fp16>(a, rule);
-  return a.type == Type::bf16 ? update_count<Bf16>(a, rule) : update_count<Fp32>(a, rule);
+  by_type(a.type, [&]<typename T>(T) { update_count<T>(a, rule); });
 }
 
 void update_adam_entry(const UpdateArguments& a, WeightDecay decay, const AdamCoefficients& c) {
@@ -149,9 +148,7 @@ void lamb_moments_of(const UpdateArguments& a, const LambCoefficients& c, Square
 }
 
 void lamb_moments_entry(const UpdateArguments& a, const LambCoefficients& c, SquareSums* blocks) {
-  if (a.type == Type::fp16) return lamb_moments_of<Fp16>(a, c, blocks);
-  return a.type == Type::bf16 ? lamb_moments_of<Bf16>(a, c, blocks)
-                              : lamb_moments_of<Fp32>(a, c, blocks);
+  by_type(a.type, [&]<typename T>(T) { lamb_moments_of<T>(a, c, blocks); });
 }
 
 template <typename T>
@@ -177,8 +174,7 @@ void lamb_apply_of(const UpdateArguments& a, const LambCoefficients& c) {
 }
 
 void lamb_apply_entry(const UpdateArguments& a, const LambCoefficients& c) {
-  if (a.type == Type::fp16) return lamb_apply_of<Fp16>(a, c);
-  return a.type == Type::bf16 ? lamb_apply_of<Bf16>(a, c) : lamb_apply_of<Fp32>(a, c);
+  by_type(a.type, [&]<typename T>(T) { lamb_apply_of<T>(a, c); });
 }
 
 template <typename T>
@@ -190,9 +186,7 @@ void mean_gradient_of(const UpdateArguments& a, float* gradient) {
 }
 
 void mean_gradient_entry(const UpdateArguments& a, float* gradient) {
-  if (a.type == Type::fp16) return mean_gradient_of<Fp16>(a, gradient);
-  return a.type == Type::bf16 ? mean_gradient_of<Bf16>(a, gradient)
-                              : mean_gradient_of<Fp32>(a, gradient);
+  by_type(a.type, [&]<typename T>(T) { mean_gradient_of<T>(a, gradient); });
 }
 
 void update_ema_entry(const float* master, float* ema, std::int64_t elements,

@@ -120,9 +120,8 @@ struct CheckpointStore::Save {
   Snapshot snapshot;
   fs::path temporary;
   fs::path target;
-  std::future<ShardEntry> shard;  // of this rank
-  std::future<void> publication;  // of rank 0; valid from the second stage on
-  bool are_shards_written = false;
+  std::future<ShardEntry> shard;  // of this rank; valid in the first stage
+  std::future<void> publication;  // of rank 0; valid in the second
 };
 
 CheckpointStore::CheckpointStore(fs::path run_folder, comm::Communicator& world)
@@ -136,10 +135,9 @@ CheckpointStore::~CheckpointStore() {
 void CheckpointStore::give_up() noexcept {
   const std::unique_ptr<Save> save = std::move(save_);
   if (!save) return;
-  const fs::path temporary = save->temporary;
   save->shard = {};
   save->publication = {};
-  if (world_.rank() == 0) remove_quietly(temporary);
+  if (world_.rank() == 0) remove_quietly(save->temporary);
 }
 
 void CheckpointStore::begin_save(Snapshot snapshot) {
@@ -194,13 +192,12 @@ void CheckpointStore::collect_shards() {
           write_pointer(save.target, "LATEST");
         });
   });
-  save_->are_shards_written = true;
 }
 
 std::optional<fs::path> CheckpointStore::advance() {
   VSR_CHECK(in_flight(), "no save is in flight");
   try {
-    if (!save_->are_shards_written) {
+    if (save_->shard.valid()) {
       collect_shards();
       return std::nullopt;
     }
@@ -275,7 +272,10 @@ std::vector<fs::path> CheckpointStore::prune(const KeepPolicy& policy) {
     int kept = 0;
     for (const fs::path& step : list_checkpoints(run_folder_)) {
       const std::int64_t iteration = iteration_of(step.filename().string());
-      if (iteration == policy.best) write_pointer(step, "best");
+      if (iteration == policy.best && iteration != named_best_) {
+        write_pointer(step, "best");
+        named_best_ = iteration;
+      }
       if (kept < policy.last)
         kept += looks_valid(step) ? 1 : 0;
       else if (iteration != policy.best && (policy.every == 0 || iteration % policy.every != 0))

@@ -110,7 +110,8 @@ class CheckpointStore {
   std::filesystem::path run_folder_;
   comm::Communicator& world_;
   std::int64_t saves_ = 0;
-  std::unique_ptr<Save> save_;  // the one in flight
+  std::int64_t named_best_ = -1;  // iteration that rank 0 gave to `best`
+  std::unique_ptr<Save> save_;    // the one in flight
 };
 
 }  // namespace vsr::runtime

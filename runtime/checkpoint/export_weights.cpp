@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/export_weights.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -97,26 +94,6 @@ Layout hdf5_layout(const std::vector<TensorEntry>& entries,
   return layout;
 }
 
-/// Let `target` appear with what `write` puts into a file of another name; nothing stays behind
-/// when that fails.
-void write_whole(const fs::path& target, const std::function<void(OutputFile&)>& write) {
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  const fs::path temporary =
-      folder / (".tmp-" + target.filename().string() + "-" + std::to_string(::getpid()));
-  std::error_code ignored;
-  fs::remove(temporary, ignored);  // of a dead process that had our number
-  try {
-    OutputFile file(temporary);
-    write(file);
-    file.sync_and_close();
-    rename_path(temporary, target);
-  } catch (...) {
-    fs::remove(temporary, ignored);
-    throw;
-  }
-  fsync_folder(folder);
-}
-
 void check_options(const fs::path& target, const ExportOptions& options) {
   const std::string extension = target.extension().string();
   if (extension != ".safetensors" && extension != ".h5")
@@ -147,7 +124,7 @@ ExportResult export_weights(const CheckpointHeader& header, const fs::path& targ
   const Layout layout = target.extension() == ".h5" ? hdf5_layout(entries, facts)
                                                     : safetensors_layout(entries, facts);
   ExportResult result{static_cast<std::int64_t>(entries.size()), layout.size_bytes, 0};
-  write_whole(target, [&](OutputFile& file) {
+  write_file_atomically(target, [&](OutputFile& file) {
     file.allocate(layout.size_bytes);
     for (const FilePart& part : layout.frame) file.write_at(part.bytes, part.offset_bytes);
     for (std::size_t i = 0; i < sources.size(); ++i)

@@ -25,6 +25,10 @@ namespace fs = std::filesystem;
 /// Some systems refuse or cut single transfers of 2 GiB and more.
 constexpr std::size_t kLargestTransferBytes = std::size_t{1} << 30;
 
+void write_text(OutputFile& file, std::string_view text) {
+  file.write_at(std::as_bytes(std::span<const char>(text)), 0);
+}
+
 [[noreturn]] void fail(const std::string& what, const fs::path& path, int error) {
   throw IoError("cannot " + what + " '" + path.string() + "': " + std::strerror(error));
 }
@@ -176,17 +180,23 @@ void remove_tree(const fs::path& folder) {
 
 void write_new_file(const fs::path& path, std::string_view text) {
   OutputFile file(path);
-  file.write_at(std::as_bytes(std::span<const char>(text)), 0);
+  write_text(file, text);
   file.sync_and_close();
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {
+  write_file_atomically(path, [&](OutputFile& file) { write_text(file, text); });
+}
+
+void write_file_atomically(const fs::path& path, const std::function<void(OutputFile&)>& write) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const fs::path temporary =
       folder / (".tmp-" + path.filename().string() + "-" + std::to_string(::getpid()));
   ::unlink(temporary.c_str());  // of a dead process that had our number
   try {
-    write_new_file(temporary, text);
+    OutputFile file(temporary);
+    write(file);
+    file.sync_and_close();
     rename_path(temporary, path);
   } catch (...) {
     ::unlink(temporary.c_str());

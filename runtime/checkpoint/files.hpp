@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,8 +77,12 @@ void remove_tree(const std::filesystem::path& folder);
 
 /// Write a new file with `text`, durably (the folder's entry is the caller's to sync).
 void write_new_file(const std::filesystem::path& path, std::string_view text);
-/// Leave `path` either as it was or with all of `text`, durably, whatever happens in between.
-/// @throws IoError; the temporary file is removed
+/// Leave `path` either as it was or with all that `write` puts into a file of another name,
+/// durably, whatever happens in between.
+/// @throws IoError, and what `write` throws; the temporary file is removed
+void write_file_atomically(const std::filesystem::path& path,
+                           const std::function<void(OutputFile&)>& write);
+/// The same with `text`.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// Bytes an ordinary user can still write where `folder` lies. @throws IoError

@@ -75,9 +75,8 @@ void reshard(const CheckpointHeader& header, const fs::path& target, int world) 
   if (world < 1 || world > kMostRanks)
     throw ConfigurationError("--ranks " + std::to_string(world) + ": expected a number from 1 to " +
                              std::to_string(kMostRanks));
-  Snapshot snapshot = header.snapshot;
   write_step_folder(
-      target, std::move(snapshot), world,
+      target, header.snapshot, world,
       [&](const std::vector<comm::Interval>& intervals) { return read_shard(header, intervals); });
 }
 

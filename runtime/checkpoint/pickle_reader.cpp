@@ -7,6 +7,7 @@
 
 #include "comm/error.hpp"
 #include "runtime/checkpoint/pickle_machine.hpp"
+#include "runtime/checkpoint/snapshot.hpp"
 #include "runtime/checkpoint/weights_file.hpp"
 
 namespace vsr::runtime {

@@ -12,14 +12,6 @@ namespace {
 /// What else the HDF5 files hold beside the arrays.
 const std::set<std::string> kReservedNames = {"intervals", "params", "buffers", "state"};
 
-/// Product of `shape`, or -1 when an extent is negative or the product overflows.
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  std::int64_t result = 1;
-  for (const std::int64_t extent : shape)
-    if (extent < 0 || __builtin_mul_overflow(result, extent, &result)) return -1;
-  return result;
-}
-
 /// HDF5 reads '/' as a path and "." as the folder itself.
 bool is_usable_name(const std::string& name) {
   return !name.empty() && name != "." && name.find('/') == std::string::npos &&
@@ -37,7 +29,7 @@ void validate_parameters(const std::vector<ParameterRecord>& parameters) {
   std::int64_t next = 0;
   for (const ParameterRecord& parameter : parameters) {
     validate_name("parameter", parameter.name, seen);
-    VSR_CHECK(product(parameter.shape) == parameter.numel,
+    VSR_CHECK(elements_of_shape(parameter.shape) == parameter.numel,
               "parameter '" + parameter.name + "' has " + std::to_string(parameter.numel) +
                   " elements, which is not the product of its shape");
     VSR_CHECK(parameter.begin == next, "parameter '" + parameter.name + "' begins at " +
@@ -59,7 +51,7 @@ void validate_buffers(const std::vector<BufferRecord>& buffers) {
   std::set<std::string> seen;
   for (const BufferRecord& buffer : buffers) {
     validate_name("buffer", buffer.name, seen);
-    const std::int64_t expected = product(buffer.shape) * element_bytes(buffer.dtype);
+    const std::int64_t expected = elements_of_shape(buffer.shape) * element_bytes(buffer.dtype);
     VSR_CHECK(static_cast<std::int64_t>(buffer.bytes.size()) == expected,
               "buffer '" + buffer.name + "' has " + std::to_string(buffer.bytes.size()) +
                   " bytes, expected " + std::to_string(expected));
@@ -94,6 +86,13 @@ void validate_state(const nlohmann::json& value, const std::string& key) {
 }
 
 }  // namespace
+
+std::int64_t elements_of_shape(const std::vector<std::int64_t>& shape) {
+  std::int64_t result = 1;
+  for (const std::int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(result, extent, &result)) return -1;
+  return result;
+}
 
 std::int64_t total_elements(const std::vector<ParameterRecord>& parameters) {
   return parameters.empty() ? 0 : parameters.back().begin + parameters.back().numel;

@@ -63,6 +63,9 @@ std::int64_t total_elements(const std::vector<ParameterRecord>& parameters);
 /// Elements in all `intervals`.
 std::int64_t elements_of(const std::vector<comm::Interval>& intervals);
 
+/// Product of `shape`, or -1 where an extent is negative or the product leaves int64.
+std::int64_t elements_of_shape(const std::vector<std::int64_t>& shape);
+
 /// Bytes of one element of `dtype` ("fp16" is 2).
 /// @throws ArgumentError for a name that is not one of ours
 std::int64_t element_bytes(const std::string& dtype);

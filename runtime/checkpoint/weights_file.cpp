@@ -48,11 +48,4 @@ std::vector<float> as_float(const std::vector<std::byte>& bytes, const std::stri
   throw CheckpointError("'" + name + "' holds " + dtype + ", expected fp16, bf16, fp32 or fp64");
 }
 
-std::int64_t elements_of_shape(const std::vector<std::int64_t>& shape) {
-  std::int64_t result = 1;
-  for (const std::int64_t extent : shape)
-    if (extent < 0 || __builtin_mul_overflow(result, extent, &result)) return -1;
-  return result;
-}
-
 }  // namespace vsr::runtime

@@ -48,7 +48,4 @@ std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& path,
 std::vector<float> as_float(const std::vector<std::byte>& bytes, const std::string& dtype,
                             const std::string& name);
 
-/// Product of `shape`, or -1 where an extent is negative or the product leaves int64.
-std::int64_t elements_of_shape(const std::vector<std::int64_t>& shape);
-
 }  // namespace vsr::runtime

@@ -38,13 +38,9 @@ std::string dtype_name(const torch::Tensor& tensor) {
 }
 
 ShardData copy_shard(const optim::ShardView& view) {
-  ShardData shard;
-  shard.intervals = view.intervals();
-  for (std::size_t array = 0; array < view.arrays.size(); ++array) {
-    std::vector<float>& out = shard.arrays[view.arrays[array]];
-    for (const optim::ShardPiece& piece : view.pieces)
-      out.insert(out.end(), piece.values[array].begin(), piece.values[array].end());
-  }
+  ShardData shard{view.intervals(), {}};
+  for (std::size_t array = 0; array < view.arrays.size(); ++array)
+    shard.arrays[view.arrays[array]] = view.copy(array);
   return shard;
 }
 
@@ -61,14 +57,8 @@ void check_shard(const ShardData& shard, const optim::ShardView& view) {
 }
 
 void fill_shard(const ShardData& shard, const optim::ShardView& view) {
-  for (std::size_t array = 0; array < view.arrays.size(); ++array) {
-    auto next = shard.arrays.at(view.arrays[array]).begin();
-    for (const optim::ShardPiece& piece : view.pieces) {
-      const std::span<float> target = piece.values[array];
-      std::copy_n(next, target.size(), target.begin());
-      next += static_cast<std::ptrdiff_t>(target.size());
-    }
-  }
+  for (std::size_t array = 0; array < view.arrays.size(); ++array)
+    view.fill(array, shard.arrays.at(view.arrays[array]));
 }
 
 nlohmann::json state_json(const optim::OptimizerState& state, const Progress& progress) {

@@ -17,6 +17,7 @@
 namespace vsr::optim::test {
 
 using torch::Tensor;
+using vsr::test::world;
 using Numbers = std::vector<float>;
 
 inline Tensor numbers(const Numbers& values) {
@@ -50,7 +51,7 @@ std::unique_ptr<Fp16Optimizer> optimizer_for(const std::vector<NamedParameter>& 
                                              const Options& inner, Fp16OptimizerOptions options) {
   options.parameters = parameters;
   return std::make_unique<Fp16Optimizer>(std::make_unique<Inner>(tensors_of(parameters), inner),
-                                         vsr::test::world(), std::move(options));
+                                         world(), std::move(options));
 }
 
 /// Plain SGD with lr 1 unless said otherwise: a step subtracts the gradient.
@@ -77,9 +78,8 @@ inline Numbers masters_of(Fp16Optimizer& optimizer, std::size_t index) {
     if (piece.parameter == index)
       mine.insert(mine.end(), piece.values[0].begin(), piece.values[0].end());
   std::vector<std::size_t> counts;
-  for (const std::size_t count : vsr::test::world().all_gather(mine.size()))
-    counts.push_back(count);
-  return vsr::test::world().all_gather(std::span<const float>(mine), counts);
+  for (const std::size_t count : world().all_gather(mine.size())) counts.push_back(count);
+  return world().all_gather(std::span<const float>(mine), counts);
 }
 
 inline Numbers numbers_of(const Tensor& tensor) {

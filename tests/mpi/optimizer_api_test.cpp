@@ -16,10 +16,6 @@ namespace {
 using vsr::test::expect_in;
 using vsr::test::message_of;
 
-comm::Communicator& world() {
-  return vsr::test::world();
-}
-
 // FP16 holds 1 × scale up to 2^15, so a start at 2^20 overflows five times.
 TEST(Closure, IsRunAgainAfterOverflowUntilTheStepApplies) {
   const std::vector<NamedParameter> w = {parameter("w", {0})};

@@ -12,10 +12,6 @@ namespace {
 using vsr::test::expect_in;
 using vsr::test::message_of;
 
-comm::Communicator& world() {
-  return vsr::test::world();
-}
-
 // My pieces of every array hold the bits that a single rank has there.
 void expect_equal_shards(Fp16Optimizer& many, Fp16Optimizer& solo) {
   const ShardView mine = many.shard();

@@ -23,6 +23,7 @@
 namespace vsr::optim::test {
 
 using torch::Tensor;
+using vsr::test::world;
 
 /// A closed-form FP32 tensor in about [-1, 1].
 inline Tensor wave(std::vector<std::int64_t> shape, double phase) {
@@ -92,7 +93,7 @@ inline std::unique_ptr<Fp16Optimizer> make_optimizer(const Net& net, Fp16Optimiz
   options.buffers = net.buffers();
   auto adam = std::make_unique<torch::optim::Adam>(
       net.trainable(), torch::optim::AdamOptions(1e-2).weight_decay(weight_decay));
-  return std::make_unique<Fp16Optimizer>(std::move(adam), vsr::test::world(), std::move(options));
+  return std::make_unique<Fp16Optimizer>(std::move(adam), world(), std::move(options));
 }
 
 /// The plain loop. `net` is its own copy of the network, its FP32 masters in `masters`.
@@ -212,7 +213,7 @@ inline void run_leaves(const Net& net, Fp16Optimizer& optimizer, int step, int s
 }
 
 inline void expect_equal_replicas(const Fp16Optimizer& optimizer) {
-  for (const std::uint64_t hash : vsr::test::world().all_gather(optimizer.replica_hash()))
+  for (const std::uint64_t hash : world().all_gather(optimizer.replica_hash()))
     EXPECT_EQ(hash, optimizer.replica_hash());
 }
 

@@ -7,10 +7,6 @@
 namespace vsr::optim::test {
 namespace {
 
-comm::Communicator& world() {
-  return vsr::test::world();
-}
-
 template <typename Exception, typename Action>
 void expect_throw_saying(const Action& action, const std::string& part) {
   try {

@@ -8,10 +8,6 @@
 namespace vsr::optim::test {
 namespace {
 
-comm::Communicator& world() {
-  return vsr::test::world();
-}
-
 struct Case {
   torch::ScalarType type;
   int leaves;

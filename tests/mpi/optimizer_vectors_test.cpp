@@ -311,8 +311,8 @@ TEST(Vectors, T43ATiedWeightCountsOnceInTheNorm) {
   all.push_back({"head", tied[0].replica, tied[0].master});
   Fp16OptimizerOptions options = {.leaves = 1, .parameters = all};
   Fp16Optimizer optimizer(
-      std::make_unique<torch::optim::SGD>(tensors_of(tied), torch::optim::SGDOptions(1.0)),
-      vsr::test::world(), std::move(options));
+      std::make_unique<torch::optim::SGD>(tensors_of(tied), torch::optim::SGDOptions(1.0)), world(),
+      std::move(options));
   optimizer.zero_grad();
   if (!optimizer.my_leaves().empty()) optimizer.backward(loss_giving(all, {{15, 5}, {5, 15}}));
   EXPECT_NEAR(optimizer.clip_fp32_grads(1e9), std::sqrt(800.0), 1e-12);

@@ -17,21 +17,6 @@ namespace {
 constexpr std::size_t kElements = 6 * 1024;
 constexpr double kFactor = 0.37 / (1024.0 * 3.0);
 
-struct State {
-  std::vector<float> master, moment1, moment2;
-};
-
-State initial_state() {
-  State state;
-  for (std::size_t i = 0; i < kElements; ++i) {
-    const auto x = static_cast<float>(i % 1000);
-    state.master.push_back(x / 512.0F - 1.0F);
-    state.moment1.push_back(1e-3F * (x - 300.0F));
-    state.moment2.push_back(i % 41 == 0 ? 1e-41F : 1e-6F * x * x);
-  }
-  return state;
-}
-
 // Cuts at odd places, gaps, a piece over several blocks, and more pieces than one launch takes.
 std::vector<comm::Interval> cut_anywhere() {
   std::vector<comm::Interval> pieces = {{0, 1},       {1, 3},       {3, 8},       {9, 64},
@@ -72,7 +57,7 @@ class Twin {
   explicit Twin(const Where& where)
       : where_(where),
         leaves_(where.dtype, kElements, 3),
-        expected_(initial_state()),
+        expected_(initial_state(kElements)),
         master_(expected_.master),
         moment1_(expected_.moment1),
         moment2_(expected_.moment2),
@@ -121,7 +106,7 @@ class Twin {
  private:
   Where where_;
   Leaves leaves_;
-  State expected_;
+  ShardState expected_;
   Buffer<float> master_, moment1_, moment2_;
   Buffer<double> factor_;
   Bytes replica_;
@@ -267,7 +252,7 @@ TEST(DeviceRules, TheMeanGradientEqualsThatOfTheCpu) {
 }
 
 TEST(DeviceRules, AveragesEqualThoseOfTheCpu) {
-  const State state = initial_state();
+  const ShardState state = initial_state(kElements);
   for (const std::size_t elements : {std::size_t{0}, std::size_t{3}, kElements - 1}) {
     const std::span<const float> masters(state.master.data(), elements);
     std::vector<float> expected(elements, 0.5F);

@@ -55,4 +55,22 @@ inline Bytes gradients(Dtype dtype, std::size_t elements, unsigned seed) {
   return bytes;
 }
 
+/// Masters and moments of a shard.
+struct ShardState {
+  std::vector<float> master, moment1, moment2;
+  friend bool operator==(const ShardState&, const ShardState&) = default;
+};
+
+/// Values in closed form, denormal second moments among them.
+inline ShardState initial_state(std::size_t elements) {
+  ShardState state;
+  for (std::size_t i = 0; i < elements; ++i) {
+    const auto x = static_cast<float>(i % 1000);
+    state.master.push_back(x / 512.0F - 1.0F);
+    state.moment1.push_back(1e-3F * (x - 300.0F));
+    state.moment2.push_back(i % 41 == 0 ? 1e-41F : 1e-6F * x * x);
+  }
+  return state;
+}
+
 }  // namespace vsr::optim::test

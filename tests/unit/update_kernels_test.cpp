@@ -29,20 +29,10 @@ using test::value_at;
 constexpr std::size_t kElements = 4096;
 constexpr double kFactor = 0.37 / (1024.0 * 3.0);
 
-struct State {
-  std::vector<float> master, moment1, moment2;
-  friend bool operator==(const State&, const State&) = default;
-};
+using State = test::ShardState;
 
 State initial_state() {
-  State state;
-  for (std::size_t i = 0; i < kElements; ++i) {
-    const auto x = static_cast<float>(i % 1000);
-    state.master.push_back(x / 512.0F - 1.0F);
-    state.moment1.push_back(1e-3F * (x - 300.0F));
-    state.moment2.push_back(1e-6F * x * x);
-  }
-  return state;
+  return test::initial_state(kElements);
 }
 
 // A rule twice: element by element, and as the kernel under test.

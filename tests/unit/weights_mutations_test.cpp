@@ -8,6 +8,7 @@
 #include "comm/error.hpp"
 #include "runtime/checkpoint/pickle_reader.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/snapshot.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch_archive_writing.hpp"
 
