@@ -144,9 +144,9 @@ class AgreedError : public Error {
 
 }  // namespace vsr
 
-/// Always on: throws ArgumentError with the text of the condition when it does not hold.
-#define VSR_CHECK(condition, message)                                                  \
-  do {                                                                                 \
-    if (!(condition))                                                                  \
-      throw ::vsr::ArgumentError(std::string("not ") + #condition + ": " + (message)); \
+/// Always on: throws ArgumentError with `message` when the condition does not hold; where() is the
+/// line of the check.
+#define VSR_CHECK(condition, message)                      \
+  do {                                                     \
+    if (!(condition)) throw ::vsr::ArgumentError(message); \
   } while (false)

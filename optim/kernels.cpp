@@ -82,14 +82,16 @@ void add_rounded(Dtype dtype, std::span<const std::span<const std::byte>> slices
 }
 
 void round_to(Dtype dtype, std::span<const float> values, std::span<std::byte> rounded, Isa isa) {
-  VSR_CHECK(rounded.size() == values.size() * element_bytes(dtype), "lengths differ");
+  VSR_CHECK(rounded.size() == values.size() * element_bytes(dtype),
+            "the rounded values need another number of bytes than given");
   table(isa).round_to(type_of(dtype), values.data(),
                       reinterpret_cast<unsigned char*>(rounded.data()),
                       static_cast<std::int64_t>(values.size()));
 }
 
 void widen(Dtype dtype, std::span<const std::byte> values, std::span<float> widened, Isa isa) {
-  VSR_CHECK(values.size() == widened.size() * element_bytes(dtype), "lengths differ");
+  VSR_CHECK(values.size() == widened.size() * element_bytes(dtype),
+            "the widened values have another number of elements than given");
   table(isa).widen(type_of(dtype), reinterpret_cast<const unsigned char*>(values.data()),
                    widened.data(), static_cast<std::int64_t>(widened.size()));
 }

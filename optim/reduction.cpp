@@ -26,7 +26,8 @@ std::string_view reduction_name(Reduction reduction) noexcept {
 }
 
 SplitDivide split_divide(int summands) {
-  VSR_CHECK(summands >= 1, "a mean over " + std::to_string(summands) + " values");
+  VSR_CHECK(summands >= 1,
+            "a mean over " + std::to_string(summands) + " values, expected at least 1");
   std::int64_t before = 1;
   while (before * before < summands && summands % before == 0) before *= 2;
   return {static_cast<double>(before), static_cast<double>(summands) / static_cast<double>(before)};

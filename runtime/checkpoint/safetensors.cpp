@@ -168,7 +168,7 @@ std::string safetensors_header(const std::vector<TensorEntry>& tensors,
     const char* word = nullptr;
     for (const auto& [theirs, ours] : kDtypes)
       if (tensor.dtype == ours) word = theirs;
-    VSR_CHECK(word != nullptr, "dtype " + tensor.dtype);
+    VSR_CHECK(word != nullptr, "tensors of dtype " + tensor.dtype + " cannot be written");
     table[tensor.name] = {{"dtype", word}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
     at = end;
   }

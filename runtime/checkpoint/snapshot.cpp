@@ -115,7 +115,8 @@ std::int64_t element_bytes(const std::string& dtype) {
 }
 
 void validate(const Snapshot& snapshot) {
-  VSR_CHECK(snapshot.iteration >= 0, "iteration " + std::to_string(snapshot.iteration));
+  VSR_CHECK(snapshot.iteration >= 0,
+            "iteration " + std::to_string(snapshot.iteration) + ", expected at least 0");
   validate_parameters(snapshot.parameters);
   validate_buffers(snapshot.buffers);
   validate_shard(snapshot.shard, total_elements(snapshot.parameters));

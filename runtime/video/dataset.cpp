@@ -31,7 +31,8 @@ void check(const DatasetOptions& options) {
   VSR_CHECK(
       options.held_out_fraction >= 0.0 && options.held_out_fraction < 1.0,
       "held_out_fraction " + std::to_string(options.held_out_fraction) + " must lie in [0, 1)");
-  VSR_CHECK(options.cache_bytes >= 0, "cache_bytes " + number(options.cache_bytes));
+  VSR_CHECK(options.cache_bytes >= 0,
+            "cache_bytes is " + number(options.cache_bytes) + ", expected at least 0");
 }
 
 struct ClipEntry {

@@ -31,7 +31,7 @@ std::int64_t Sampler::position(std::int64_t step, std::int64_t leaf, std::int64_
 }
 
 SampleDraw Sampler::draw(std::int64_t position) const {
-  VSR_CHECK(position >= 0, "position " + std::to_string(position));
+  VSR_CHECK(position >= 0, "position " + std::to_string(position) + ", expected at least 0");
   SampleDraw draw;
   draw.epoch = position / options_.window_count;
   const std::uint64_t key = derive_key(options_.seed, static_cast<std::uint64_t>(draw.epoch));

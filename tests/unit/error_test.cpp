@@ -46,14 +46,15 @@ TEST(Error, NotCompiledNamesFunctionAndModule) {
                "backend nccl needs NCCL, which this build lacks");
 }
 
-TEST(Check, ThrowsWithTheConditionWhenItFails) {
+TEST(Check, ThrowsTheMessageAndTheLineWhenTheConditionFails) {
   const int got = 3;
   EXPECT_NO_THROW(VSR_CHECK(got == 3, "never seen"));
   try {
     VSR_CHECK(got == 4, "got " + std::to_string(got));
     FAIL() << "nothing thrown";
   } catch (const ArgumentError& error) {
-    EXPECT_STREQ(error.what(), "not got == 4: got 3");
+    EXPECT_STREQ(error.what(), "got 3");
+    EXPECT_EQ(error.where().rfind("error_test.cpp:", 0), 0u) << error.where();
   }
 }
 
