@@ -47,6 +47,11 @@ else
   echo "skipped: a full output folder (no right to mount a small file system here)"
 fi
 
+# An option that the network does not have.
+expect 78 "model espcn with --blocks 1: expected none" "$new" --train "$clip" --out "$new" "${run[@]}" --model espcn
+expect 78 "model espcn with --num-frame 3: expected 1" "$new" --train "$clip" --out "$new" --model espcn --num-frame 3
+expect 78 "model vespcn with --channels 1: expected from 2" "$new" --train "$clip" --out "$new" --channels 1
+
 # An option of another curve than the chosen one.
 expect 78 "gamma.*expected only with multistep" "$new" --train "$clip" --out "$new" "${run[@]}" --gamma 0.5
 
