@@ -118,6 +118,18 @@ train 2 --train "$clip" --val "held=$work/held.mp4" --out "$work/averages" "${ch
 grep -q "validation of iteration 10 failed" "$work/output.txt" && [[ $(masters) == "$trained" ]] ||
   { cat "$work/output.txt"; fail "a failed validation on averages changed the run"; }
 
+# Runs that end before the loss scaler gives up on them, and are no success.
+expect_diverged() {
+  rm -rf "$work/diverged"
+  expect 86 "$1" "" --train "$clip" --out "$work/diverged" "${@:2}"
+}
+with --lr 1e30
+expect_diverged "the loss is -?(nan|inf), 39 steps up to iteration 40 .*--clip-grad" "${changed[@]}" --precision fp32
+with --lr 1e30 --total-iter 5
+expect_diverged "the loss is -?(nan|inf), 4 steps up to iteration 5 " "${changed[@]}"
+with --lr 1e38 --total-iter 1
+expect_diverged "iteration 1 the weights are no finite numbers" "${changed[@]}" --precision fp32 --optimizer sgd --weight-decay 1e10
+
 # A truncated checkpoint: the newest is set aside and the one before taken; only bad ones: 65.
 shard=$(ls "$work"/run/ckpt/step_00000040/shard_*.h5)
 truncate -s -1000 "$shard"
