@@ -16,7 +16,6 @@
 #include "launch/option_values.hpp"
 #include "launch/options.hpp"
 #include "launch/show_checkpoint.hpp"
-#include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "runtime/checkpoint/export_weights.hpp"
 #include "runtime/checkpoint/files.hpp"
 #include "runtime/checkpoint/inspect.hpp"
@@ -165,13 +164,8 @@ int prune(const Arguments& arguments) {
   std::optional<runtime::RunLock> lock;
   if (!is_dry) lock.emplace(run);
   const std::vector<runtime::KeptOrNot> entries = runtime::decide_keeping(run, rules);
-  // LATEST must never name one that is gone: where newer ones are damaged it goes back first.
-  const auto first =
-      std::find_if(entries.begin(), entries.end(), [](const auto& entry) { return entry.is_kept; });
-  if (!is_dry && first != entries.begin() && first != entries.end())
-    runtime::write_pointer(first->folder, "LATEST");
+  if (!is_dry) runtime::delete_unkept(run, entries);
   for (const runtime::KeptOrNot& entry : entries) {
-    if (!entry.is_kept && !is_dry) runtime::delete_checkpoint(entry.folder);
     fmt::print("{} {} ({})\n",
                entry.is_kept ? "kept"
                : is_dry      ? "would delete"

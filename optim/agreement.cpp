@@ -17,13 +17,15 @@ struct Header {
   std::int64_t leaves_done;
   std::uint64_t requests;
   std::uint64_t replica;
+  std::uint64_t options;
+  std::uint64_t applied_options;
   double max_norm;
   double power;
   float loss_scale;
   Norm norm;
   std::uint8_t unused[3];
 };
-static_assert(sizeof(Header) == 80);
+static_assert(sizeof(Header) == 96);
 
 class Writer {
  public:
@@ -74,6 +76,15 @@ void check_equal(const Header& first, const Header& other, std::size_t rank) {
                         " clips with another norm or maximum than rank 0 (" +
                         std::to_string(other.max_norm) + " and " + std::to_string(first.max_norm) +
                         "); call clip_fp32_grads alike on all ranks");
+  if (first.applied_options != other.applied_options)
+    throw DivergedError("the last step was taken with other optimizer options on " +
+                        rank_name(rank) +
+                        " than on rank 0: they changed between clip_fp32_grads and step on one of "
+                        "them; go back to a checkpoint, and change options alike on all ranks");
+  if (first.options != other.options)
+    throw ArgumentError("agree: " + rank_name(rank) +
+                        " has other optimizer options (rate, betas, decay, …) than rank 0; set the "
+                        "same ones on all ranks");
   if (first.replica != other.replica)
     throw DivergedError("the replica of " + rank_name(rank) +
                         " differs from that of rank 0 although both were published alike; memory "
@@ -106,6 +117,8 @@ std::vector<std::byte> Agreement::pack(const StepRecord& record) const {
                    static_cast<std::int64_t>(record.losses.size()),
                    record.requests,
                    record.replica,
+                   record.options,
+                   record.applied_options,
                    record.max_norm,
                    record.power,
                    record.loss_scale,

@@ -30,6 +30,8 @@ struct StepRecord {
   Norm norm = Norm::two;                       ///< must be equal on all ranks
   double power = 2.0;                          ///< p of Norm::power; must be equal on all ranks
   std::uint64_t replica = 0;                   ///< hash of the replica, or 0 on all ranks
+  std::uint64_t options = 0;                   ///< hash of the optimizer's options
+  std::uint64_t applied_options = 0;           ///< of those the last step was applied with
   std::span<const double> losses = {};         ///< of this rank's leaves, ascending
   std::span<const double> buffer_values = {};  ///< of the same leaves, one after the other
   std::span<const std::uint8_t> used = {};     ///< ParameterFlags of each parameter
@@ -57,8 +59,9 @@ class Agreement {
 
   /// Collective.
   /// @throws ArgumentError on all ranks when a rank brings another number of leaves than it has, or
-  ///         when ranks clip differently, hold different loss scales or freeze other parameters
-  /// @throws DivergedError on all ranks when replicas differ
+  ///         when ranks clip differently, hold different loss scales or options, or freeze other
+  ///         parameters
+  /// @throws DivergedError on all ranks when replicas or the options of the last step differ
   Agreed exchange(const StepRecord& record) const;
 
  private:

@@ -26,11 +26,17 @@ Norm norm_of(double norm_type) {
 }  // namespace
 
 void Fp16Optimizer::Impl::start_step() {
-  VSR_CHECK(!current || !current->agreed, "zero_grad came between clip_fp32_grads and step");
-  VSR_CHECK(!current || parts->reducer.rounds_done() == 0,
-            "zero_grad came after a leaf of the step was reduced");
+  VSR_CHECK(
+      !current || !current->agreed,
+      "zero_grad came between clip_fp32_grads and step; end the step with step, or give it up with "
+      "discard_step on all ranks");
+  VSR_CHECK(
+      !current || parts->reducer.rounds_done() == 0,
+      "zero_grad came after a leaf of the step was reduced; end the step with step, or give it "
+      "up with discard_step on all ranks");
   VSR_CHECK(!replicas_are_averages,
             "the replicas hold moving averages; call publish_masters before the next step");
+  inner.require_unstepped();
   inner.require_groups(parameters);
   // After a forward pass that was given up the buffers are no longer those of the step.
   if (current)
@@ -75,14 +81,28 @@ void Fp16Optimizer::Impl::end_leaf() {
   parts->flat.clear_gradients();
 }
 
-// Reduce to owners → agree. The factor of unscale + clip follows from what was agreed.
+// Reduce to owners → agree. The factor of unscale + clip follows from what was agreed. What agree
+// refuses it refuses on all ranks, which then are between steps again.
 void Fp16Optimizer::Impl::reduce_and_agree(double max_norm, Norm norm, double power) {
   GradientReducer& reducer = parts->reducer;
   {
     const Stopwatch watch(current->reduce_ms);
     reducer.reduce_last(norm, power);
   }
+  try {
+    agree(max_norm, norm, power);
+  } catch (const CommError&) {
+    throw;  // nothing is left to agree with
+  } catch (const Error&) {
+    discard_step();
+    throw;
+  }
+}
+
+void Fp16Optimizer::Impl::agree(double max_norm, Norm norm, double power) {
+  const GradientReducer& reducer = parts->reducer;
   const Stopwatch watch(current->agree_ms);
+  current->options = inner.options_hash();
   const std::int64_t iteration = applied_steps + skipped_steps;
   const bool checks_replica =
       options.replica_check_steps > 0 && iteration % options.replica_check_steps == 0;
@@ -93,11 +113,13 @@ void Fp16Optimizer::Impl::reduce_and_agree(double max_norm, Norm norm, double po
                                                .norm = norm,
                                                .power = power,
                                                .replica = checks_replica ? replica_hash() : 0,
+                                               .options = current->options,
+                                               .applied_options = applied_options,
                                                .losses = current->losses,
                                                .buffer_values = current->buffer_values,
                                                .used = parts->flat.flags(),
                                                .block_norms = reducer.block_norms()});
-  requests = 0;
+  if (current->options != applied_options) inner.check_options();
   current->norm = current->agreed->is_overflow()
                       ? -1.0
                       : current->agreed->norm / (gradient_scale() * static_cast<double>(leaves));
@@ -106,6 +128,7 @@ void Fp16Optimizer::Impl::reduce_and_agree(double max_norm, Norm norm, double po
                 "-norm of the gradients does not fit FP64; clip by the infinity norm instead");
   if (max_norm > 0.0 && !current->agreed->is_overflow())
     current->clip_factor = std::min(1.0, max_norm / (current->norm + kClipEps));
+  requests = 0;
 }
 
 // What the gradients of this step's leaves are multiplied by.
@@ -138,6 +161,7 @@ void Fp16Optimizer::Impl::apply() {
 StepReport Fp16Optimizer::Impl::finish_step() {
   VSR_CHECK(current, "step needs zero_grad before it");
   if (!current->agreed) reduce_and_agree(0.0, Norm::two, 2.0);
+  take_changed_options();
   const bool overflow = current->agreed->is_overflow();
   if (overflow)
     ++skipped_steps;  // nothing else changes but the loss scaler
@@ -152,9 +176,31 @@ StepReport Fp16Optimizer::Impl::finish_step() {
   return done;
 }
 
+// Options may change after clip_fp32_grads; the next agree compares what was applied.
+void Fp16Optimizer::Impl::take_changed_options() {
+  const std::uint64_t now = inner.options_hash();
+  try {
+    if (now != current->options) inner.check_options();
+  } catch (const Error&) {
+    discard_step();
+    throw;
+  }
+  applied_options = now;
+}
+
+void Fp16Optimizer::Impl::discard_step() {
+  if (!current) return;
+  parts->reducer.release();
+  parts->reducer.start();
+  buffers.restore();
+  current.reset();
+}
+
 std::string Fp16Optimizer::Impl::why_stuck(const StepReport& last) const {
-  return "training diverged: " + std::to_string(scaler.state().skips_at_floor) +
-         " steps in a row overflowed at loss scale " + std::to_string(last.loss_scale) +
+  const std::int64_t skips = scaler.state().skips_at_floor;
+  return "training diverged: " + std::to_string(skips) +
+         (skips == 1 ? " step" : " steps in a row") + " overflowed at loss scale " +
+         std::to_string(last.loss_scale) +
          ", which cannot go lower; the last non-finite gradient was in parameter " +
          last.first_bad_parameter + ", rank " + std::to_string(last.first_bad_rank) + ", leaf " +
          std::to_string(last.first_bad_leaf) +
@@ -230,6 +276,10 @@ StepReport Fp16Optimizer::step(const std::function<torch::Tensor()>& closure, in
     report.closure_calls = call;
     if (report.applied || !impl_->scaler.is_dynamic() || call > max_retries) return report;
   }
+}
+
+void Fp16Optimizer::discard_step() {
+  impl_->discard_step();
 }
 
 float Fp16Optimizer::loss_scale() const noexcept {

@@ -74,7 +74,8 @@ struct OptimizerState {
 
 /// A snapshot of everything an optimizer knows, as plain values: later steps do not change it.
 struct StateDict {
-  OptimizerState state;                               ///< equal on all ranks
+  OptimizerState state;   ///< equal on all ranks
+  std::string optimizer;  ///< type of the inner optimizer, such as "torch::optim::AdamW"
   std::vector<std::map<std::string, double>> groups;  ///< numbers of each param group, by name
   std::vector<std::string> parameters;                ///< names, in the order of the layout
   std::vector<comm::Interval> intervals;  ///< of the logical index: what this rank holds
@@ -88,6 +89,15 @@ struct StateDict {
 /// ascending order) a forward pass and `backward`, then `clip_fp32_grads` if wanted, then `step`.
 /// Everything but the plain getters is collective: all ranks, same order.
 ///
+/// Errors that all ranks throw (@throws … on all ranks) leave them between steps: masters, moments,
+/// buffers and counters are those before the step, and zero_grad begins the next one. After an
+/// error of one rank alone, such as an exception in its forward pass, the others wait in their next
+/// collective call: bring it to all by Communicator::agree_all_ok around what can fail, then call
+/// discard_step everywhere, or end the program by comm::MpiEnvironment::abort.
+///
+/// Between steps the masters are what counts: values written into parameters are overwritten at the
+/// next publication. To set them, write the masters through shard() and call publish_masters().
+///
 /// Parameters may be frozen and thawed between steps (`requires_grad_`, alike on all ranks): a
 /// frozen one keeps its master, moments and step count. Any layout of a parameter in memory is
 /// taken; afterwards it is contiguous.
@@ -100,7 +110,8 @@ class Fp16Optimizer {
   ///        param groups are read anew at each step, and state it holds is taken over
   /// @param world outlives this object
   /// @throws ConfigurationError for another optimizer, for a type that has no segment, for options
-  ///         that cannot work, and when ranks disagree about parameters or options
+  ///         that cannot work, for parameters that another Fp16Optimizer trains, and when ranks
+  ///         disagree about parameters or options
   Fp16Optimizer(std::unique_ptr<torch::optim::Optimizer> inner, comm::Communicator& world,
                 Fp16OptimizerOptions options);
   ~Fp16Optimizer();
@@ -109,6 +120,8 @@ class Fp16Optimizer {
 
   /// Start a step: gradients are zero, the loss scale is fixed, buffers are remembered. Local.
   /// @throws ConfigurationError for a thawed parameter that is in no param group
+  /// @throws ArgumentError inside a step of which something was reduced already, and when step() of
+  ///         the inner optimizer was called
   void zero_grad();
   /// Back-propagate a mean loss of a leaf, scaled. Gradients of several calls add up in the
   /// replica's type; the last one of a leaf ends it. With more than one leaf per rank that also
@@ -127,7 +140,8 @@ class Fp16Optimizer {
   /// @param norm_type p of the p-norm, above 0; infinity: the largest magnitude. For 1, 2 and
   ///        infinity the bits do not depend on the machine.
   /// @returns the norm before clipping, or -1 on overflow; equal on all ranks
-  /// @throws ArgumentError on all ranks when a p-norm of finite gradients does not fit FP64
+  /// @throws ArgumentError on all ranks when a p-norm of finite gradients does not fit FP64, and
+  ///         what step() refuses
   double clip_fp32_grads(double max_norm, double norm_type = 2.0);
   /// The gradients that the step will apply: mean over the leaves, unscaled, clipped, FP32, whole,
   /// in the order of layout().parameters(); undefined where no leaf used the parameter. Comes after
@@ -135,19 +149,30 @@ class Fp16Optimizer {
   std::vector<torch::Tensor> inspect_fp32_grad_data();
   /// Finish the step. A rank without a leaf calls it too.
   /// @throws DivergedError on all ranks: stuck at the smallest loss scale, or replicas differ
-  /// @throws ArgumentError on all ranks when one of them did not end each of its leaves
+  /// @throws ArgumentError on all ranks when one of them did not end each of its leaves, or when
+  ///         they clip differently, or have other options or frozen parameters
+  /// @throws ConfigurationError on all ranks for options of a param group that no step makes sense
+  ///         with, or that call for arrays that were not kept from the start
   StepReport step();
   /// Run `closure`, which does the forward passes and backward() of this rank's leaves and may
   /// clip, inside a step of its own; after an overflow with a dynamic scale again, at most
   /// `max_retries` times. What it returns is not used.
-  /// @throws DivergedError as step()
+  /// @throws what step() and the closure throw; after an exception of the closure the step is still
+  ///         open: discard_step()
   StepReport step(const std::function<torch::Tensor()>& closure, int max_retries = 20);
+
+  /// Collective. Give the step in progress up, wherever it stands: gradients are dropped, buffers
+  /// are those before it, the loss scaler and all counters stay. Nothing happens between steps.
+  void discard_step();
 
   /// Collective. Add a param group behind the others: new parameters, or frozen ones that were in
   /// none. Values and state of the old ones are kept bit for bit; between steps only. Masters of
   /// new ones are made from their values on rank 0.
   /// @param names of the new parameters; empty: param_N, counted on
-  /// @throws ConfigurationError when a parameter is in a group already, or the names do not fit
+  /// @throws AgreedError on all ranks when a parameter is in a group already or cannot be trained,
+  ///         when names or options do not fit, or inside a step; ConfigurationError on all ranks
+  ///         when they disagree, or for options that call for arrays not kept from the start. The
+  ///         group is not added then.
   void add_param_group(const torch::optim::OptimizerParamGroup& group,
                        const std::vector<std::string>& names = {});
 
@@ -180,8 +205,9 @@ class Fp16Optimizer {
   StateDict state_dict() const;
   /// Collective. Take all of a snapshot of the same parameters on the same number of ranks, and
   /// publish its masters.
-  /// @throws ArgumentError when parameters, arrays, intervals or param groups differ, before
-  ///         anything changed
+  /// @throws AgreedError on all ranks when the type of the optimizer, parameters, arrays, intervals
+  ///         or param groups differ or values are not finite on one of them; ConfigurationError on
+  ///         all ranks when they bring different states; both before anything changed
   void load_state_dict(const StateDict& dict);
   /// Collective. Round all masters into all replicas; call it after loading through shard().
   void publish_masters();

@@ -11,9 +11,14 @@
 #include "optim/agreement.hpp"
 #include "optim/fp16_optimizer.hpp"
 #include "optim/inner_optimizer.hpp"
+#include "optim/parameter_claim.hpp"
 #include "optim/reduction.hpp"
 
 namespace vsr::optim {
+
+/// Collective. @throws ConfigurationError on all ranks unless all bring the same number: "rank N
+/// has " and `what`
+void require_same_on_all(comm::Communicator& world, std::uint64_t mine, const std::string& what);
 
 /// Everything whose size follows from the layout; made anew when a param group is added.
 struct FlatParts {
@@ -40,24 +45,32 @@ struct Fp16Optimizer::Impl {
   void backward(const torch::Tensor& loss, bool update_fp32_grads);
   void end_leaf();
   void reduce_and_agree(double max_norm, Norm norm, double power);
+  void agree(double max_norm, Norm norm, double power);
   StepReport finish_step();
+  void take_changed_options();
+  void discard_step();
   void apply();
   StepReport report() const;
   double gradient_scale() const;
   double factor() const;
   std::string why_stuck(const StepReport& last) const;
 
-  // The state (fp16_optimizer_state.cpp).
+  // How it is made and grows (fp16_optimizer_setup.cpp).
   void take_masters_from_rank_0(std::size_t first_parameter);
   void take_inner_state(std::size_t first_parameter);
   void attach();
   void add_param_group(const torch::optim::OptimizerParamGroup& group,
                        const std::vector<std::string>& names);
+  std::vector<NamedParameter> parameters_with(const torch::optim::OptimizerParamGroup& group,
+                                              const std::vector<std::string>& names) const;
   void move_shard_to(FlatParts& next) const;
+
+  // The state (fp16_optimizer_state.cpp).
   std::vector<torch::Tensor> mean_gradients();
   OptimizerState state() const;
   void load_state(const OptimizerState& state);
   StateDict state_dict() const;
+  void check_dict(const StateDict& dict, const ShardView& view) const;
   void load_state_dict(const StateDict& dict);
   void publish(std::size_t array);
 
@@ -75,9 +88,11 @@ struct Fp16Optimizer::Impl {
   LossScaler scaler;
   ModuleBuffers buffers;
   std::unique_ptr<FlatParts> parts;
+  ParameterClaim claim;
   std::int64_t applied_steps = 0;
   std::int64_t skipped_steps = 0;
   std::uint64_t requests = 0;
+  std::uint64_t applied_options = 0;  // hash of those the last step was applied with
   bool replicas_are_averages = false;
 
   // The step in progress.
@@ -87,6 +102,7 @@ struct Fp16Optimizer::Impl {
     std::optional<double> leaf_loss;  // of the leaf that has not
     std::vector<double> buffer_values;
     std::optional<Agreed> agreed;
+    std::uint64_t options = 0;  // hash, when it was agreed on
     double norm = 0.0;
     double clip_factor = 1.0;
     double reduce_ms = 0.0, agree_ms = 0.0, update_ms = 0.0, publish_ms = 0.0;

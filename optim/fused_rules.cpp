@@ -23,6 +23,13 @@ std::vector<Rule> rules_of(GroupOf group_of, const Read& read) {
   return rules;
 }
 
+template <typename Options>
+bool uses_amsgrad(const torch::optim::Optimizer& inner) {
+  for (std::size_t g = 0; g < inner.param_groups().size(); ++g)
+    if (options_of<Options>(inner, g).amsgrad()) return true;
+  return false;
+}
+
 // Rules with two moments and a step count, as Adam's.
 template <typename Options, typename State>
 class TwoMomentUpdate : public UpdateRule {
@@ -40,6 +47,7 @@ class TwoMomentUpdate : public UpdateRule {
 
  protected:
   const Options& options(std::size_t group) const { return options_of<Options>(inner_, group); }
+  const torch::optim::Optimizer& inner() const { return inner_; }
 
  private:
   torch::optim::Optimizer& inner_;
@@ -50,6 +58,13 @@ class AdamUpdate : public TwoMomentUpdate<Options, State> {
  public:
   using TwoMomentUpdate<Options, State>::TwoMomentUpdate;
 
+  void check_arrays() const override {
+    if (uses_amsgrad<Options>(this->inner()))
+      throw ConfigurationError(
+          "a param group asks for amsgrad, for which the optimizer was made without an array; give "
+          "amsgrad to a group from the start");
+  }
+
   void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
     step_adam(shard, input, rules_of<AdamRule>(group_of, [&](std::size_t g) { return rule(g); }));
   }
@@ -57,9 +72,6 @@ class AdamUpdate : public TwoMomentUpdate<Options, State> {
  private:
   AdamRule rule(std::size_t group) const {
     const Options& o = this->options(group);
-    if (o.amsgrad())
-      throw ConfigurationError(
-          "amsgrad was switched on after the optimizer was made; set it before");
     return {o.lr(),  std::get<0>(o.betas()), std::get<1>(o.betas()),
             o.eps(), o.weight_decay(),       std::is_same_v<Options, torch::optim::AdamWOptions>};
   }
@@ -81,13 +93,20 @@ class SgdUpdate : public UpdateRule {
     return {steps, 1.0, 1.0, {state.momentum_buffer()}};
   }
 
-  void attach(MasterShard& shard, GroupOf) override {
-    remember_groups();
-    const bool has_array = shard.arrays().size() > (shard.has_ema() ? 2U : 1U);
-    if (!moments().empty() && !has_array)
-      throw ConfigurationError(
-          "a param group with momentum was added to SGD without; the shard has no room for it: "
-          "give momentum to a group from the start");
+  void attach(MasterShard&, GroupOf) override { remember_groups(); }
+
+  void check_arrays() const override {
+    for (std::size_t g = 0; g < inner_.param_groups().size(); ++g) {
+      if (options_of<torch::optim::SGDOptions>(inner_, g).momentum() == 0.0) continue;
+      const bool is_new = g >= has_momentum_.size();
+      if (is_new ? moments().empty() : !has_momentum_[g])
+        throw ConfigurationError(
+            "param group " + std::to_string(g) + " of SGD " +
+            (is_new ? "asks for momentum, but the optimizer was made without; give momentum to a "
+                      "group from the start"
+                    : "began without momentum and has some now; set it before the optimizer is "
+                      "made"));
+    }
   }
 
   void step(MasterShard& shard, const StepInput& input, GroupOf group_of) override {
@@ -102,10 +121,6 @@ class SgdUpdate : public UpdateRule {
 
   SgdRule rule(std::size_t group) const {
     const auto& o = options_of<torch::optim::SGDOptions>(inner_, group);
-    if (o.momentum() != 0.0 && !has_momentum_[group])
-      throw ConfigurationError("param group " + std::to_string(group) +
-                               " of SGD began without momentum and has some now; set it before the "
-                               "optimizer is made");
     return {o.lr(), o.momentum(), o.dampening(), o.weight_decay(), o.nesterov()};
   }
 
@@ -126,23 +141,16 @@ class LambUpdate : public TwoMomentUpdate<LambOptions, LambParamState> {
   }
 };
 
-template <typename Options>
-bool uses_amsgrad(const torch::optim::Optimizer& inner) {
-  for (std::size_t g = 0; g < inner.param_groups().size(); ++g)
-    if (options_of<Options>(inner, g).amsgrad()) return true;
-  return false;
-}
-
 }  // namespace
 
 std::unique_ptr<UpdateRule> make_fused_rule(torch::optim::Optimizer& inner) {
   using namespace torch::optim;
-  if (dynamic_cast<Adam*>(&inner) != nullptr && !uses_amsgrad<AdamOptions>(inner))
+  if (typeid(inner) == typeid(Adam) && !uses_amsgrad<AdamOptions>(inner))
     return std::make_unique<AdamUpdate<AdamOptions, AdamParamState>>(inner);
-  if (dynamic_cast<AdamW*>(&inner) != nullptr && !uses_amsgrad<AdamWOptions>(inner))
+  if (typeid(inner) == typeid(AdamW) && !uses_amsgrad<AdamWOptions>(inner))
     return std::make_unique<AdamUpdate<AdamWOptions, AdamWParamState>>(inner);
-  if (dynamic_cast<SGD*>(&inner) != nullptr) return std::make_unique<SgdUpdate>(inner);
-  if (dynamic_cast<Lamb*>(&inner) != nullptr) return std::make_unique<LambUpdate>(inner);
+  if (typeid(inner) == typeid(SGD)) return std::make_unique<SgdUpdate>(inner);
+  if (typeid(inner) == typeid(Lamb)) return std::make_unique<LambUpdate>(inner);
   return nullptr;
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/inner_optimizer.hpp"
 
+#include <c10/util/Type.h>
+
 #include <cmath>
 #include <typeinfo>
 #include <unordered_map>
 
 #include "comm/error.hpp"
+#include "optim/hash.hpp"
 
 namespace vsr::optim {
 namespace {
@@ -33,6 +36,7 @@ InnerOptimizer::InnerOptimizer(std::unique_ptr<torch::optim::Optimizer> inner)
   VSR_CHECK(inner_ != nullptr, "there is no inner optimizer");
   for (const auto& group : inner_->param_groups()) require_kind(group, *inner_);
   rule_ = make_update_rule(*inner_);
+  check_options();
 }
 
 std::vector<NamedParameter> InnerOptimizer::parameters() const {
@@ -72,9 +76,9 @@ void InnerOptimizer::require_groups(std::span<const NamedParameter> parameters) 
                                " was thawed but is in no param group; give it to add_param_group");
 }
 
-void InnerOptimizer::add_group(const torch::optim::OptimizerParamGroup& group,
-                               std::span<const NamedParameter> parameters) {
-  require_kind(group, *inner_);
+std::vector<std::ptrdiff_t> InnerOptimizer::groups_with(
+    const torch::optim::OptimizerParamGroup& group,
+    std::span<const NamedParameter> parameters) const {
   std::unordered_map<const void*, std::size_t> index_of;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     index_of.emplace(identity(parameters[i].replica), i);
@@ -88,8 +92,28 @@ void InnerOptimizer::add_group(const torch::optim::OptimizerParamGroup& group,
                                " is in a param group already");
     groups[found->second] = static_cast<std::ptrdiff_t>(inner_->param_groups().size());
   }
+  return groups;
+}
+
+void InnerOptimizer::check_group(const torch::optim::OptimizerParamGroup& group,
+                                 std::span<const NamedParameter> parameters) const {
+  require_kind(group, *inner_);
+  groups_with(group, parameters);
+  if (group.has_options()) optim::check_options(group.options(), "the new param group");
+}
+
+void InnerOptimizer::add_group(const torch::optim::OptimizerParamGroup& group,
+                               std::span<const NamedParameter> parameters) {
+  std::vector<std::ptrdiff_t> groups = groups_with(group, parameters);
   inner_->add_param_group(group);
   groups_ = std::move(groups);
+}
+
+void InnerOptimizer::remove_last_group() {
+  inner_->param_groups().pop_back();
+  const auto removed = static_cast<std::ptrdiff_t>(inner_->param_groups().size());
+  for (std::ptrdiff_t& group : groups_)
+    if (group == removed) group = -1;
 }
 
 std::optional<ParameterState> InnerOptimizer::state_of(std::size_t parameter,
@@ -101,7 +125,26 @@ std::optional<ParameterState> InnerOptimizer::state_of(std::size_t parameter,
 
 std::string InnerOptimizer::kind() const {
   const torch::optim::Optimizer& inner = *inner_;
-  return typeid(inner).name();
+  return c10::demangle(typeid(inner).name());
+}
+
+void InnerOptimizer::check_options() const {
+  std::size_t index = 0;
+  for (const auto& group : inner_->param_groups())
+    optim::check_options(group.options(), "param group " + std::to_string(index++));
+  rule_->check_arrays();
+}
+
+std::uint64_t InnerOptimizer::options_hash() const {
+  std::string bytes;
+  for (const auto& group : inner_->param_groups()) append_options(group.options(), bytes);
+  return xxh3_64(std::as_bytes(std::span(bytes)));
+}
+
+void InnerOptimizer::require_unstepped() const {
+  VSR_CHECK(rule_->is_state_ours() || inner_->state().empty(),
+            "step() of the inner optimizer was called, which knows nothing of masters and ranks; "
+            "call step() of the Fp16Optimizer only");
 }
 
 double InnerOptimizer::lr() const {
@@ -121,13 +164,19 @@ std::vector<std::map<std::string, double>> InnerOptimizer::options() const {
   return groups;
 }
 
-void InnerOptimizer::set_options(std::span<const std::map<std::string, double>> groups) {
+void InnerOptimizer::check_numbers(std::span<const std::map<std::string, double>> groups) const {
   VSR_CHECK(groups.size() == inner_->param_groups().size(),
             "the state has " + std::to_string(groups.size()) +
                 " param groups, this optimizer has " +
                 std::to_string(inner_->param_groups().size()));
-  for (std::size_t i = 0; i < groups.size(); ++i)
-    write_options(*inner_->param_groups()[i].options().clone(), groups[i]);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto options = inner_->param_groups()[i].options().clone();
+    write_options(*options, groups[i]);
+    optim::check_options(*options, "param group " + std::to_string(i) + " of the state");
+  }
+}
+
+void InnerOptimizer::set_options(std::span<const std::map<std::string, double>> groups) {
   for (std::size_t i = 0; i < groups.size(); ++i)
     write_options(inner_->param_groups()[i].options(), groups[i]);
 }

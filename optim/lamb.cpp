@@ -3,26 +3,11 @@
 
 #include <cmath>
 #include <memory>
-#include <string>
 
-#include "comm/error.hpp"
+#include "optim/update_rule.hpp"
 
 namespace vsr::optim {
 namespace {
-
-void check(const LambOptions& o) {
-  const auto [beta1, beta2] = o.betas();
-  const auto require = [](bool holds, const char* what, double got, const char* expected) {
-    if (!holds)
-      throw ConfigurationError(std::string("Lamb: ") + what + " is " + std::to_string(got) +
-                               ", expected " + expected);
-  };
-  require(o.lr() >= 0, "lr", o.lr(), "at least 0");
-  require(o.eps() >= 0, "eps", o.eps(), "at least 0");
-  require(o.weight_decay() >= 0, "weight_decay", o.weight_decay(), "at least 0");
-  require(beta1 >= 0 && beta1 < 1, "beta1", beta1, "a number in [0, 1)");
-  require(beta2 >= 0 && beta2 < 1, "beta2", beta2, "a number in [0, 1)");
-}
 
 void step_parameter(torch::Tensor& parameter, LambParamState& state, const LambOptions& o) {
   const torch::Tensor& gradient = parameter.grad();
@@ -53,7 +38,7 @@ LambOptions::LambOptions(double lr) : lr_(lr) {}
 
 Lamb::Lamb(std::vector<torch::optim::OptimizerParamGroup> param_groups, LambOptions defaults)
     : Optimizer(std::move(param_groups), std::make_unique<LambOptions>(defaults)) {
-  for (const auto& group : param_groups_) check(static_cast<const LambOptions&>(group.options()));
+  for (const auto& group : param_groups_) check_options(group.options(), "Lamb");
 }
 
 Lamb::Lamb(std::vector<torch::Tensor> params, LambOptions defaults)

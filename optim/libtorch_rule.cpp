@@ -4,6 +4,7 @@
 // gradient array more (4 bytes an element of the shard) and one sweep an operation.
 #include <algorithm>
 #include <array>
+#include <typeinfo>
 
 #include "comm/error.hpp"
 #include "optim/large_array.hpp"
@@ -97,8 +98,18 @@ class LibTorchUpdate : public UpdateRule {
     }
   }
 
+  bool is_state_ours() const noexcept override { return true; }
+
+  void check_arrays() const override {
+    for (std::size_t i = 0; i < Kind::kNames.size(); ++i)
+      if (is_wanted(i) && std::ranges::find(kept_, i) == kept_.end())
+        throw ConfigurationError(std::string("the options of a param group call for ") +
+                                 Kind::kNames[i] +
+                                 ", which they did not when the optimizer was made; give them to a "
+                                 "group from the start");
+  }
+
   void step(MasterShard& shard, const StepInput& input, GroupOf) override {
-    check_wanted();
     take_gradients(shard, input);
     inner_.step();
     for (std::size_t i = 0; i < masters_.size(); ++i) {
@@ -119,14 +130,6 @@ class LibTorchUpdate : public UpdateRule {
     for (std::size_t g = 0; g < inner_.param_groups().size(); ++g)
       if (Kind::wants(options(g), moment)) return true;
     return false;
-  }
-
-  void check_wanted() const {
-    for (std::size_t i = 0; i < Kind::kNames.size(); ++i)
-      if (is_wanted(i) && std::ranges::find(kept_, i) == kept_.end())
-        throw ConfigurationError(std::string("the options of a param group call for ") +
-                                 Kind::kNames[i] +
-                                 " now, which they did not when the optimizer was made");
   }
 
   void take_gradients(MasterShard& shard, const StepInput& input) {
@@ -153,13 +156,11 @@ class LibTorchUpdate : public UpdateRule {
 
 std::unique_ptr<UpdateRule> make_libtorch_rule(torch::optim::Optimizer& inner) {
   using namespace torch::optim;
-  if (dynamic_cast<RMSprop*>(&inner) != nullptr)
-    return std::make_unique<LibTorchUpdate<RMSpropKind>>(inner);
-  if (dynamic_cast<Adagrad*>(&inner) != nullptr)
-    return std::make_unique<LibTorchUpdate<AdagradKind>>(inner);
-  if (dynamic_cast<Adam*>(&inner) != nullptr)
+  if (typeid(inner) == typeid(RMSprop)) return std::make_unique<LibTorchUpdate<RMSpropKind>>(inner);
+  if (typeid(inner) == typeid(Adagrad)) return std::make_unique<LibTorchUpdate<AdagradKind>>(inner);
+  if (typeid(inner) == typeid(Adam))
     return std::make_unique<LibTorchUpdate<AmsgradKind<AdamOptions, AdamParamState>>>(inner);
-  if (dynamic_cast<AdamW*>(&inner) != nullptr)
+  if (typeid(inner) == typeid(AdamW))
     return std::make_unique<LibTorchUpdate<AmsgradKind<AdamWOptions, AdamWParamState>>>(inner);
   return nullptr;
 }

@@ -171,12 +171,14 @@ void GradientReducer::reduce_last(Norm norm, double power) {
     collect_slices(sources);
     if (reduction_ == Reduction::fast) add_in_rank_order();
   }
+  is_held_ = true;
   sweep(norm, power, reduces_each_leaf() ? rounds_done_ : 0);
   rounds_done_ = rounds_;
 }
 
 void GradientReducer::release() {
-  if (exchange_ != nullptr) exchange_->release();
+  if (is_held_ && exchange_ != nullptr) exchange_->release();
+  is_held_ = false;
 }
 
 }  // namespace vsr::optim

@@ -76,7 +76,8 @@ class GradientReducer {
   /// place until release().
   /// @param power p of Norm::power
   void reduce_last(Norm norm, double power);
-  /// Collective. Reading is done; afterwards gradients may be written again.
+  /// Collective after reduce_last, else nothing happens. Reading is done; afterwards gradients may
+  /// be written again.
   void release();
 
   // Results of reduce_last, for this rank's shard of each segment.
@@ -104,6 +105,7 @@ class GradientReducer {
   int leaves_;
   int rounds_;
   int rounds_done_ = 0;
+  bool is_held_ = false;  // between reduce_last and release
   double divided_before_ = 1.0;
   Isa isa_;
   std::unique_ptr<comm::LeafExchange> exchange_;  // null for allreduce

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/update_rule.hpp"
 
+#include <cmath>
+#include <limits>
+#include <string_view>
 #include <tuple>
+#include <typeinfo>
 
 #include "comm/error.hpp"
 #include "optim/lamb.hpp"
@@ -87,6 +91,25 @@ void visit_any(torch::optim::OptimizerOptions& o, const Field& field) {
   VSR_CHECK(is_known, "options of an unknown kind of optimizer");
 }
 
+// Where a number may lie: from 0 to `end`, which belongs to it or not.
+struct Range {
+  double end = std::numeric_limits<double>::infinity();
+  bool is_end_inside = false;
+  bool holds(double number) const {
+    return number >= 0.0 && (number < end || (is_end_inside && number == end));
+  }
+  std::string text() const {
+    if (std::isinf(end)) return "a finite number of at least 0";
+    return "a number in [0, " + std::to_string(static_cast<int>(end)) + (is_end_inside ? "]" : ")");
+  }
+};
+
+Range range_of(std::string_view name) {
+  if (name == "beta1" || name == "beta2") return {1.0, false};
+  if (name == "alpha") return {1.0, true};
+  return {};
+}
+
 }  // namespace
 
 float UpdateRule::initial_moment() const {
@@ -95,10 +118,12 @@ float UpdateRule::initial_moment() const {
 
 void UpdateRule::attach(MasterShard&, GroupOf) {}
 
+void UpdateRule::check_arrays() const {}
+
 std::unique_ptr<UpdateRule> make_update_rule(torch::optim::Optimizer& inner) {
   if (auto rule = make_fused_rule(inner)) return rule;
   if (auto rule = make_libtorch_rule(inner)) return rule;
-  if (dynamic_cast<torch::optim::LBFGS*>(&inner) != nullptr)
+  if (typeid(inner) == typeid(torch::optim::LBFGS))
     throw ConfigurationError(
         "LBFGS cannot be sharded: its step mixes all parameters (dot products, line search) and "
         "calls the closure several times; use Adam, AdamW, SGD, Lamb, RMSprop or Adagrad");
@@ -106,6 +131,28 @@ std::unique_ptr<UpdateRule> make_update_rule(torch::optim::Optimizer& inner) {
       "the inner optimizer is of a type this library does not know, so whether it steps element by "
       "element, and what state a checkpoint must hold, is unknown; use Adam, AdamW, SGD, Lamb, "
       "RMSprop or Adagrad");
+}
+
+void check_options(const torch::optim::OptimizerOptions& options, const std::string& where) {
+  const std::map<std::string, double> numbers = read_options(options);
+  for (const auto& [name, number] : numbers) {
+    const bool holds = name == "dampening" ? std::isfinite(number) : range_of(name).holds(number);
+    if (!holds)
+      throw ConfigurationError(where + ": " + name + " is " + std::to_string(number) +
+                               ", expected " + range_of(name).text());
+  }
+  const auto nesterov = numbers.find("nesterov");
+  if (nesterov == numbers.end() || nesterov->second == 0.0) return;
+  if (numbers.at("momentum") == 0.0 || numbers.at("dampening") != 0.0)
+    throw ConfigurationError(where + ": nesterov needs momentum above 0 and no dampening");
+}
+
+void append_options(const torch::optim::OptimizerOptions& options, std::string& bytes) {
+  const auto copy = options.clone();
+  visit_any(*copy, [&](const char* name, double& number) {
+    bytes += name;
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  });
 }
 
 std::map<std::string, double> read_options(const torch::optim::OptimizerOptions& options) {

@@ -45,22 +45,32 @@ class UpdateRule {
   virtual float initial_moment() const;
   /// Masters and moments lie in `shard`, which outlives this object or the next call. Local.
   virtual void attach(MasterShard& shard, GroupOf group_of);
+  /// @throws ConfigurationError for options that call for arrays the rule does not keep
+  virtual void check_arrays() const;
+  /// Whether the rule itself keeps state in the LibTorch optimizer.
+  virtual bool is_state_ours() const noexcept { return false; }
   /// Step the used parameters and publish their rounded masters to the replicas in reach.
-  /// Collective for some rules.
-  /// @throws ConfigurationError for options that changed to what the rule has no arrays for
+  /// Collective for some rules. check_arrays() has passed.
   virtual void step(MasterShard& shard, const StepInput& input, GroupOf group_of) = 0;
 };
 
 /// The rule for `inner`, which outlives it. Adam, AdamW, SGD and Lamb have kernels of their own;
 /// RMSprop, Adagrad and amsgrad run LibTorch's step on FP32 tensors of the shard.
 /// @throws ConfigurationError for an optimizer that cannot be stepped element by element (LBFGS) or
-///         that is not known, with the reason
+///         that is not known (a class derived from a known one may step otherwise), with the reason
 std::unique_ptr<UpdateRule> make_update_rule(torch::optim::Optimizer& inner);
 
 /// The rules that make_update_rule chooses between; null for another kind of optimizer.
 std::unique_ptr<UpdateRule> make_fused_rule(torch::optim::Optimizer& inner);
 std::unique_ptr<UpdateRule> make_libtorch_rule(torch::optim::Optimizer& inner);
 
+/// Refuse numbers no step makes sense with: a negative or non-finite rate, decay, eps or momentum,
+/// betas outside [0, 1), Nesterov without momentum.
+/// @param where the param group or the optimizer, for the message
+/// @throws ConfigurationError
+void check_options(const torch::optim::OptimizerOptions& options, const std::string& where);
+/// Append names and numbers of the options to `bytes`, to compare ranks by a hash of them.
+void append_options(const torch::optim::OptimizerOptions& options, std::string& bytes);
 /// The numbers of a param group by name ("lr", "beta1", "momentum", …; switches are 0 or 1).
 std::map<std::string, double> read_options(const torch::optim::OptimizerOptions& options);
 /// @throws ArgumentError when a number of this kind of options is missing

@@ -131,22 +131,6 @@ std::vector<std::vector<float>> by_parameter(const CheckpointHeader& header, con
   return values;
 }
 
-template <typename Use>
-auto first_usable(const fs::path& path, Use use) {
-  std::string reasons;
-  for (const fs::path& folder : step_folders_of(path)) {
-    try {
-      return use(folder);
-    } catch (const CheckpointError& error) {
-      reasons += "\n  " + folder.string() + ": " + error.what();
-    } catch (const IoError& error) {
-      reasons += "\n  " + folder.string() + ": " + error.what();
-    }
-  }
-  throw CheckpointError("no usable checkpoint in '" + path.string() + "'" +
-                        (reasons.empty() ? ": there is none" : ":" + reasons));
-}
-
 }  // namespace
 
 Manifest read_manifest(const fs::path& step_folder) {
@@ -229,7 +213,7 @@ ShardData read_shard(const CheckpointHeader& header, const std::vector<comm::Int
 }
 
 StoredParameters read_parameters(const fs::path& path) {
-  return first_usable(path, [](const fs::path& folder) {
+  const auto read = [](const fs::path& folder) {
     const CheckpointHeader header = read_header(folder);
     for (std::size_t i = 0; i < header.manifest.shards.size(); ++i) verify_frame(header, i);
     StoredParameters stored;
@@ -243,7 +227,9 @@ StoredParameters read_parameters(const fs::path& path) {
     stored.buffers = header.snapshot.buffers;
     stored.state = header.snapshot.state;
     return stored;
-  });
+  };
+  std::vector<std::string> passed_over;
+  return first_usable(path, read, passed_over);
 }
 
 void verify_checkpoint(const fs::path& step_folder) {

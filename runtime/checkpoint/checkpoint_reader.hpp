@@ -53,6 +53,10 @@ void verify_checkpoint(const std::filesystem::path& step_folder);
 /// unfinished ones are not among them.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run_folder);
 
+/// The step folder that the file `name` (LATEST, best) in ckpt/ names; empty where there is no such
+/// file or folder.
+std::filesystem::path pointed_at(const std::filesystem::path& run_folder, const std::string& name);
+
 /// Step folders that `path` stands for, newest first: itself, those in it, or those in its ckpt/.
 std::vector<std::filesystem::path> step_folders_of(const std::filesystem::path& path);
 

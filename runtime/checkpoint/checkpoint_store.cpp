@@ -41,7 +41,8 @@ std::vector<std::string> taken_apart(const std::string& text) {
 /// Free what a failed save holds; that it failed is reported already.
 void remove_quietly(const fs::path& folder) noexcept {
   std::error_code ignored;
-  fs::remove_all(folder, ignored);
+  // Again, where another rank removed the same files at the same time.
+  for (int i = 0; i < 3 && fs::exists(folder, ignored); ++i) fs::remove_all(folder, ignored);
 }
 
 /// By manifest and sizes, which is what an interrupted or truncated checkpoint fails at.
@@ -131,13 +132,15 @@ CheckpointStore::~CheckpointStore() {
   give_up();
 }
 
-// The futures wait for their threads.
+// The futures wait for their threads. While shards are written each rank removes what is there when
+// its own is done, so the last one leaves nothing; later the folder is that of rank 0 alone.
 void CheckpointStore::give_up() noexcept {
   const std::unique_ptr<Save> save = std::move(save_);
   if (!save) return;
+  const bool is_shard_stage = save->shard.valid();
   save->shard = {};
   save->publication = {};
-  if (world_.rank() == 0) remove_quietly(save->temporary);
+  if (world_.rank() == 0 || is_shard_stage) remove_quietly(save->temporary);
 }
 
 void CheckpointStore::begin_save(Snapshot snapshot) {

@@ -38,20 +38,9 @@ nlohmann::json describe_buffers(const std::vector<BufferRecord>& buffers) {
 }  // namespace
 
 ChosenCheckpoint choose_checkpoint(const fs::path& path) {
-  std::vector<std::string> reasons;
-  for (const fs::path& folder : step_folders_of(path)) {
-    try {
-      return {header_with_frames(folder), std::move(reasons)};
-    } catch (const CheckpointError& error) {
-      reasons.push_back("'" + folder.string() + "': " + error.what());
-    } catch (const IoError& error) {
-      reasons.push_back("'" + folder.string() + "': " + error.what());
-    }
-  }
-  std::string message = "no usable checkpoint in '" + path.string() + "'";
-  if (reasons.empty()) message += ": there is none";
-  for (const std::string& reason : reasons) message += "\n  " + reason;
-  throw CheckpointError(message);
+  ChosenCheckpoint chosen;
+  chosen.header = first_usable(path, header_with_frames, chosen.passed_over);
+  return chosen;
 }
 
 nlohmann::json describe(const CheckpointHeader& header) {

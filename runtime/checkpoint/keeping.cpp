@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/keeping.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "comm/error.hpp"
+#include "runtime/checkpoint/checkpoint_writer.hpp"
+#include "runtime/checkpoint/files.hpp"
 #include "runtime/checkpoint/inspect.hpp"
 
 namespace vsr::runtime {
@@ -41,6 +44,7 @@ std::vector<KeptOrNot> decide_keeping(const fs::path& run_folder, const KeepingR
   VSR_CHECK(rules.keep_last >= 1 && rules.keep_every >= 0,
             "keep at least one checkpoint, got " + std::to_string(rules.keep_last) + " and every " +
                 std::to_string(rules.keep_every));
+  const fs::path named_best = pointed_at(run_folder, "best");
   std::vector<KeptOrNot> all;
   std::vector<Judged> judged;
   std::size_t best = 0;
@@ -50,6 +54,7 @@ std::vector<KeptOrNot> decide_keeping(const fs::path& run_folder, const KeepingR
     judged.push_back(judge(folder, valid < rules.keep_last));
     if (!judged.back().damage.empty()) continue;
     ++valid;
+    if (folder == named_best) judged.back().psnr_y = std::numeric_limits<double>::infinity();
     if (judged.back().psnr_y > judged[best].psnr_y) best = judged.size() - 1;
   }
   int newest = 0;
@@ -68,6 +73,17 @@ std::vector<KeptOrNot> decide_keeping(const fs::path& run_folder, const KeepingR
   if (valid == 0)
     for (KeptOrNot& entry : all) entry.is_kept = true;
   return all;
+}
+
+void delete_unkept(const fs::path& run_folder, const std::vector<KeptOrNot>& entries) {
+  const auto first = std::ranges::find_if(entries, &KeptOrNot::is_kept);
+  if (first != entries.begin() && first != entries.end()) write_pointer(first->folder, "LATEST");
+  const fs::path best = pointed_at(run_folder, "best");
+  for (const KeptOrNot& entry : entries) {
+    if (entry.is_kept) continue;
+    if (entry.folder == best) remove_file(run_folder / "ckpt" / "best");
+    delete_checkpoint(entry.folder);
+  }
 }
 
 }  // namespace vsr::runtime

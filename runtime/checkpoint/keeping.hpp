@@ -12,7 +12,8 @@ namespace vsr::runtime {
 struct KeepingRules {
   int keep_last = 1;            ///< newest valid ones; at least 1
   std::int64_t keep_every = 0;  ///< and those whose iteration is a multiple; 0: no such rule
-  bool keep_best = false;       ///< and the valid one with the highest PSNR-Y of its validation
+  /// and the valid one that ckpt/best names, else the one with the highest PSNR-Y of its validation
+  bool keep_best = false;
 };
 
 /// A checkpoint and what becomes of it.
@@ -28,5 +29,10 @@ struct KeptOrNot {
 /// @throws ArgumentError for rules out of range; IoError
 std::vector<KeptOrNot> decide_keeping(const std::filesystem::path& run_folder,
                                       const KeepingRules& rules);
+
+/// Delete those of `entries`, all checkpoints of a run, that are not kept. LATEST and best never
+/// name one that is gone: before that LATEST goes back to the newest kept one, and best is removed.
+/// @throws IoError
+void delete_unkept(const std::filesystem::path& run_folder, const std::vector<KeptOrNot>& entries);
 
 }  // namespace vsr::runtime

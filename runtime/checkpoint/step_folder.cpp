@@ -12,12 +12,14 @@
 #include <utility>
 
 #include "comm/error.hpp"
+#include "runtime/checkpoint/files.hpp"
 
 namespace vsr::runtime {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kPointerLimitBytes = 4096;
 constexpr std::string_view kPrefix = "step_";
 constexpr std::size_t kMostDigits = 18;  // fits int64
 
@@ -83,6 +85,16 @@ std::vector<fs::path> step_folders_of(const fs::path& path) {
 
 std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
   return steps_in(run_folder / "ckpt");
+}
+
+fs::path pointed_at(const fs::path& run_folder, const std::string& name) {
+  const fs::path file = run_folder / "ckpt" / name;
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return {};
+  const std::string text = read_file(file, kPointerLimitBytes);
+  const std::string step = text.substr(0, text.find_first_of(" \n"));
+  const fs::path folder = run_folder / "ckpt" / step;
+  return iteration_of(step) >= 0 && fs::is_directory(folder, ignored) ? folder : fs::path();
 }
 
 std::vector<fs::path> damaged_folders(const fs::path& run_folder) {

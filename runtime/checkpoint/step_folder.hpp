@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/error.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 
 namespace vsr::runtime {
@@ -34,6 +35,31 @@ Manifest read_manifest(const std::filesystem::path& step_folder);
 /// Check the bytes of a shard file outside its arrays.
 /// @throws CheckpointError, IoError
 void verify_frame(const CheckpointHeader& header, std::size_t shard_index);
+
+/// What `use` makes of the first of the step folders that `path` stands for, newest first, that it
+/// does not refuse by CheckpointError or IoError; the refused ones go to `passed_over`, each with
+/// its reason.
+/// @throws CheckpointError (65) with all reasons when none is left
+template <typename Use>
+auto first_usable(const std::filesystem::path& path, Use use,
+                  std::vector<std::string>& passed_over) {
+  const auto refuse = [&](const std::filesystem::path& folder, const Error& error) {
+    passed_over.push_back("'" + folder.string() + "': " + error.what());
+  };
+  for (const std::filesystem::path& folder : step_folders_of(path)) {
+    try {
+      return use(folder);
+    } catch (const CheckpointError& error) {
+      refuse(folder, error);
+    } catch (const IoError& error) {
+      refuse(folder, error);
+    }
+  }
+  std::string message = "no usable checkpoint in '" + path.string() + "'";
+  if (passed_over.empty()) message += ": there is none";
+  for (const std::string& reason : passed_over) message += "\n  " + reason;
+  throw CheckpointError(message);
+}
 
 /// XXH3-64 of bytes that come in parts.
 class FrameChecksum {

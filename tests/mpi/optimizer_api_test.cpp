@@ -114,6 +114,11 @@ TEST(Clip, APNormBeyondFp64IsRefusedByAll) {
   run_given(*optimizer, w, {{{1e30F}}});
   expect_in("does not fit FP64",
             message_of<ArgumentError>([&] { optimizer->clip_fp32_grads(1.0, 20.0); }));
+  EXPECT_THROW(optimizer->step(), ArgumentError);  // nothing is stepped unclipped
+  run_given(*optimizer, w, {{{2}}});
+  EXPECT_EQ(optimizer->clip_fp32_grads(10.0, 20.0), 2.0);
+  optimizer->step();
+  EXPECT_EQ(masters_of(*optimizer, 0), Numbers{-2});
 }
 
 TEST(Freezing, KeepsStateAndIsAgreedOn) {
@@ -179,7 +184,7 @@ TEST(Groups, OptionsOfAnotherOptimizerAreRefused) {
   const auto optimizer = sgd_for(all, {.leaves = 1});
   const Tensor fresh = torch::ones({3}, torch::kHalf).set_requires_grad(true);
   expect_in(
-      "another kind of optimizer", message_of<ConfigurationError>([&] {
+      "another kind of optimizer", message_of<AgreedError>([&] {
         optimizer->add_param_group({{fresh}, std::make_unique<torch::optim::AdamOptions>(1.0)});
       }));
   EXPECT_THROW(optimizer->set_lr(std::nan("")), ArgumentError);
@@ -214,13 +219,9 @@ TEST(Groups, WhatDoesNotFitIsRefused) {
   const auto add = [&](const std::vector<std::string>& names) {
     optimizer->add_param_group({{fresh}, std::make_unique<torch::optim::SGDOptions>(1.0)}, names);
   };
-  expect_in("has 1 new parameters, but 2 names", message_of<ConfigurationError>([&] {
-              add({"x", "y"});
-            }));
+  expect_in("has 1 new parameters, but 2 names", message_of<AgreedError>([&] { add({"x", "y"}); }));
   run_given(*optimizer, all, {{{1}}});
-  if (world().rank() == 0) {
-    expect_in("between steps", message_of<ArgumentError>([&] { add({}); }));
-  }
+  expect_in("between steps", message_of<AgreedError>([&] { add({}); }));
   optimizer->step();
   add({});
   EXPECT_EQ(optimizer->layout().parameters()[1].name, "param_1");
@@ -279,6 +280,33 @@ TEST(StateDict, OfAnotherOptimizerIsRefusedBeforeAnythingChanged) {
   bad = good;
   bad.parameters.emplace_back("more");
   expect_refused(bad, "2 parameters");
+  bad = good;
+  bad.optimizer = "torch::optim::AdamW";
+  expect_refused(bad, "of torch::optim::AdamW, the inner optimizer here is torch::optim::Adam");
+  bad = good;
+  bad.groups[0]["beta1"] = 1.5;
+  expect_refused(bad, "beta1 is 1.5");
+  bad = good;
+  for (float& value : bad.arrays["master"]) value = std::nanf("");
+  if (world().rank() != 0) bad.arrays = good.arrays;  // the fault of one rank is that of all
+  expect_refused(bad, "master of the state holds values that are not finite");
+}
+
+TEST(StateDict, MustBeOfTheSameStepOnAllRanks) {
+  if (world().world() == 1) GTEST_SKIP() << "needs two ranks";
+  const std::vector<NamedParameter> w = {parameter("w", {1, 2})};
+  const auto optimizer =
+      optimizer_for<torch::optim::Adam>(w, torch::optim::AdamOptions(0.1), {.leaves = 1});
+  const StateDict good = optimizer->state_dict();
+  StateDict other = good;
+  if (world().rank() == 1) other.groups[0]["lr"] = 0.5;
+  expect_in("rank 1 has another state",
+            message_of<ConfigurationError>([&] { optimizer->load_state_dict(other); }));
+  EXPECT_EQ(optimizer->lr(), 0.1);
+  other = good;
+  if (world().rank() == 1) other.state.parameters[0].steps = 7;
+  EXPECT_THROW(optimizer->load_state_dict(other), ConfigurationError);
+  EXPECT_EQ(optimizer->state(), good.state);
 }
 
 }  // namespace

@@ -169,8 +169,8 @@ TEST_P(Kinds, ReceiveAParamGroupLater) {
   EXPECT_EQ(optimizer.layout().parameters()[2].name, "norm.weight");
   EXPECT_EQ(optimizer.state().parameters[2].steps, 2);
   EXPECT_EQ(optimizer.state().parameters[0].steps, 4);
-  const std::string message = message_of<ConfigurationError>(
-      [&] { optimizer.add_param_group(template_of->param_groups()[1]); });
+  const std::string message =
+      message_of<AgreedError>([&] { optimizer.add_param_group(template_of->param_groups()[1]); });
   expect_in("norm.weight is in a param group already", message);
 }
 

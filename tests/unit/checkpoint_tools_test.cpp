@@ -221,6 +221,23 @@ TEST(Keeping, FollowsTheRules) {
   EXPECT_THROW(decide_keeping(folder.path(), {0, 0, false}), ArgumentError);
 }
 
+TEST(Keeping, TheBestIsTheOneThatTheRunNamed) {
+  const TemporaryFolder folder;
+  for (int i = 1; i <= 4; ++i) write_validated(folder.path(), i * 100, i == 2 ? 33.0 : 30.0);
+  const fs::path checkpoints = folder.path() / "ckpt";
+  write_pointer(checkpoints / step_name(300), "best");
+  EXPECT_EQ(kept_of(folder.path(), {1, 0, true}),
+            "+400 newest, +300 best, 200 not needed, 100 not needed");
+  delete_unkept(folder.path(), decide_keeping(folder.path(), {1, 0, true}));
+  EXPECT_EQ(pointed_at(folder.path(), "best"), checkpoints / step_name(300));
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 2U);
+  delete_unkept(folder.path(), decide_keeping(folder.path(), {1, 0, false}));
+  EXPECT_FALSE(fs::exists(checkpoints / "best"));  // never names one that is gone
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 1U);
+  test::write_bytes(checkpoints / "best", "../../elsewhere 0\n");
+  EXPECT_EQ(pointed_at(folder.path(), "best"), fs::path());
+}
+
 TEST(Keeping, NeverCountsADamagedOne) {
   const TemporaryFolder folder;
   for (int i = 1; i <= 3; ++i) write_sample(folder.path(), i * 100, 1);
