@@ -46,6 +46,8 @@ if(VSR_CCACHE)
 endif()
 
 add_library(vsr_flags INTERFACE)
+# Carried by every target: our headers need it in a project whose standard is an older one.
+target_compile_features(vsr_flags INTERFACE cxx_std_20)
 target_include_directories(vsr_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 # No contraction into fused multiply-adds: the same bits on every instruction set.
 target_compile_options(vsr_flags INTERFACE -ffp-contract=off)

@@ -146,12 +146,25 @@ void check_loss_scaler(const TrainOptions& o) {
   }
 }
 
-void check_training(const TrainOptions& o) {
+/// What runtime/models refuses too, without the names of options and on every rank.
+void check_network(const TrainOptions& o) {
   if (o.model == "espcn" && o.num_frame != 1)
     throw ConfigurationError(fmt::format(
         "--model espcn with --num-frame {}: expected 1, the network sees one frame; leave "
         "--num-frame out or use --model vespcn",
         o.num_frame));
+  if (o.model == "espcn" && o.blocks != 0)
+    throw ConfigurationError(fmt::format(
+        "--model espcn with --blocks {}: expected none, the network has no residual blocks, only "
+        "--channels; leave --blocks out or use --model vespcn",
+        o.blocks));
+  if (o.channels == 1)
+    throw ConfigurationError(fmt::format(
+        "--model {} with --channels 1: expected from 2 to 4096, or 0 for its own default",
+        o.model));
+}
+
+void check_training(const TrainOptions& o) {
   if (o.warmup_iter >= o.total_iter)
     throw ConfigurationError(
         fmt::format("--warmup-iter {} with --total-iter {}: expected less than the whole run",
@@ -180,6 +193,7 @@ void check_training(const TrainOptions& o) {
 
 void check_options(const TrainOptions& options) {
   check_data(options);
+  check_network(options);
   check_training(options);
   check_optimizer(options);
   check_schedule(options);

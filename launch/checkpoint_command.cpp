@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "launch/command_line.hpp"
 #include "launch/option_values.hpp"
@@ -136,7 +137,7 @@ int reshard(const Arguments& arguments) {
   const int ranks = number_of<int>(*values, "ranks", 1, runtime::kMostRanks);
   const CheckpointHeader header = chosen(text_of(*values, "PATH"));
   runtime::reshard(header, text_of(*values, "OUT"), ranks);
-  fmt::print("iteration {}, cut for {} ranks: {}\n", header.snapshot.iteration, ranks,
+  fmt::print("iteration {}, cut for {}: {}\n", header.snapshot.iteration, counted(ranks, "rank"),
              text_of(*values, "OUT"));
   return 0;
 }
@@ -190,9 +191,9 @@ int export_file(const Arguments& arguments) {
   const runtime::ExportResult result = runtime::export_weights(
       header, target, {weights == "ema" ? "ema" : "master", text_of(*values, "dtype")});
   if (result.overflows > 0)
-    fmt::print(stderr, "warning: {} values are too large for FP16 and became infinite\n",
-               result.overflows);
-  fmt::print("{} tensors of iteration {} (weights: {}), {}: {}\n", result.tensors,
+    fmt::print(stderr, "warning: {} too large for FP16, now infinite\n",
+               counted(result.overflows, "value"));
+  fmt::print("{} of iteration {} (weights: {}), {}: {}\n", counted(result.tensors, "tensor"),
              header.snapshot.iteration, weights, runtime::readable_size(result.size_bytes), target);
   return 0;
 }
@@ -211,7 +212,8 @@ int import_file(const Arguments& arguments) {
   const CheckpointHeader like = chosen(text_of(*values, "like"));
   const fs::path folder = runtime::import_weights(
       text_of(*values, "WEIGHTS"), text_of(*values, "RUN"), like, text_of(*values, "key"));
-  fmt::print("{} parameters of {} written to {}\n", like.snapshot.parameters.size(),
+  fmt::print("{} of {} written to {}\n",
+             counted(static_cast<std::int64_t>(like.snapshot.parameters.size()), "parameter"),
              text_of(*values, "WEIGHTS"), folder.string());
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "runtime/log/format.hpp"
 
@@ -18,12 +19,17 @@ void add(std::string& text, const char* name, const std::string& value) {
   text += fmt::format("{:<16} {}\n", name, value);
 }
 
+/// 12345 as "12 345 clips".
+std::string format_counted(std::int64_t count, const char* one) {
+  return fmt::format("{} {}{}", format_count(count), one, count == 1 ? "" : "s");
+}
+
 std::string leaves_text(const PlanNumbers& n) {
   const int low = n.leaves / n.world;
   const int extra = n.leaves % n.world;
   const auto range = extra == 0 ? std::to_string(low) : fmt::format("{} to {}", low, low + 1);
-  return fmt::format("{} per step of {} samples, {} per rank on {} ranks", n.leaves, n.batch, range,
-                     n.world);
+  return fmt::format("{} per step of {}, {} per rank on {}", n.leaves, counted(n.batch, "sample"),
+                     range, counted(n.world, "rank"));
 }
 
 std::string learning_rates(const PlanNumbers& n) {
@@ -49,7 +55,7 @@ std::string held_out_text(const PlanNumbers& n) {
   }
   return sets.empty()
              ? "none"
-             : fmt::format("{} frames, in no training window ({})", format_count(total), sets);
+             : fmt::format("{}, in no training window ({})", format_counted(total, "frame"), sets);
 }
 
 }  // namespace
@@ -76,16 +82,17 @@ std::string plan_text(const PlanNumbers& n) {
   add(text, "network",
       fmt::format("{}, {} parameters, {}", n.model, format_count(n.parameters), n.precision));
   add(text, "data",
-      fmt::format("{} samples per epoch from {} clips", format_count(n.samples),
-                  format_count(n.clips)));
+      fmt::format("{} per epoch from {}", format_counted(n.samples, "sample"),
+                  format_counted(n.clips, "clip")));
   add(text, "held out", held_out_text(n));
   add(text, "leaves", leaves_text(n));
   if (n.leaves < n.world)
     add(text, "warning",
-        fmt::format("{} of {} ranks have no leaf and idle; use --leaves {} or fewer ranks",
+        fmt::format("ranks without a leaf: {} of {}; use --leaves {} or fewer ranks",
                     n.world - n.leaves, n.world, n.world));
   add(text, "reduction", n.reduction);
   add(text, "optimizer", n.optimizer);
+  add(text, "loss scale", n.loss_scale);
   add(text, "iterations",
       fmt::format("{}, {:.2f} per epoch, {:.2f} epochs", format_count(n.total_iter), per_epoch,
                   static_cast<double>(n.total_iter) / per_epoch));
@@ -94,6 +101,7 @@ std::string plan_text(const PlanNumbers& n) {
       fmt::format("{} for parameters, gradients and optimizer, without activations and frames",
                   format_bytes(state_bytes_per_rank(n))));
   add(text, "checkpoint", format_bytes(checkpoint_bytes(n)));
+  for (const std::string& notice : n.notices) add(text, "notice", notice);
   return text;
 }
 

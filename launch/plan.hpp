@@ -19,13 +19,15 @@ struct HeldOut {
 /// All that the plan is computed from.
 struct PlanNumbers {
   std::string model;
-  std::string precision;  ///< as on the command line
-  std::string reduction;  ///< as on the command line
-  std::string optimizer;  ///< with its constants
-  int fp32_arrays = 3;    ///< master, moments and average
-  int world = 1;          ///< ranks
-  int leaves = 8;         ///< per step, over all ranks
-  int batch = 2;          ///< samples in a leaf
+  std::string precision;             ///< as on the command line
+  std::string reduction;             ///< as on the command line
+  std::string optimizer;             ///< with its constants
+  std::string loss_scale;            ///< its rules and where it starts
+  std::vector<std::string> notices;  ///< of choices that do nothing
+  int fp32_arrays = 3;               ///< master, moments and average
+  int world = 1;                     ///< ranks
+  int leaves = 8;                    ///< per step, over all ranks
+  int batch = 2;                     ///< samples in a leaf
   std::int64_t clips = 0;
   std::int64_t samples = 0;  ///< per epoch
   std::int64_t total_iter = 0;
@@ -43,7 +45,8 @@ std::int64_t state_bytes_per_rank(const PlanNumbers& numbers);
 /// Size of one checkpoint over all ranks, in bytes: all FP32 arrays.
 std::int64_t checkpoint_bytes(const PlanNumbers& numbers);
 
-/// The plan, one fact per line, ending in a newline; warns when there are fewer leaves than ranks.
+/// The plan, one fact per line, ending in a newline; warns when there are fewer leaves than ranks,
+/// and ends with the notices.
 /// @throws ArgumentError when a count that is divided by is not positive
 std::string plan_text(const PlanNumbers& numbers);
 

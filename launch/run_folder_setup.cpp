@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "fmt/format.h"
 #include "launch/output_terminal.hpp"
@@ -94,7 +95,8 @@ std::string adopt_saved_leaves(TrainOptions& options, comm::Communicator& world)
   world.broadcast(std::span<int>(&leaves, 1), 0);
   if (leaves == options.leaves) return {};
   const int asked = std::exchange(options.leaves, leaves);
-  return fmt::format("this run has {} leaves per step; --leaves {} is not used", leaves, asked);
+  return fmt::format("this run has {} per step; --leaves {} is not used",
+                     leaves == 1 ? "1 leaf" : fmt::format("{} leaves", leaves), asked);
 }
 
 OpenRunFolder open_run_folder(const TrainOptions& options, std::int64_t first_save_bytes,
@@ -139,9 +141,9 @@ Start resume(const TrainOptions& options, const nlohmann::json& configuration,
     start.warnings.push_back("this run goes on changed: " + difference);
   const optim::OptimizerState state = optimizer.state();
   start.messages = {fmt::format(
-      "resumed {} (saved by {} ranks): iteration {}, {} steps applied, {} skipped, loss scale {:g}",
-      loaded->folder.string(), loaded->saved_world, start.progress.iteration, state.applied_steps,
-      state.skipped_steps, state.scaler.scale)};
+      "resumed {} (saved by {}): iteration {}, {} applied, {} skipped, loss scale {:g}",
+      loaded->folder.string(), counted(loaded->saved_world, "rank"), start.progress.iteration,
+      counted(state.applied_steps, "step"), state.skipped_steps, state.scaler.scale)};
   return start;
 }
 

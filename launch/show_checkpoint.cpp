@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "comm/counted.hpp"
 #include "runtime/checkpoint/files.hpp"
 
 namespace vsr::launch {
@@ -29,7 +30,8 @@ std::string tensor_lines(const json& tensors, const std::string& kind) {
     lines += fmt::format("  {:<{}}  {} {}", tensor.at("name").get<std::string>(),
                          std::min<std::size_t>(width, 60), text(tensor.at("dtype")),
                          plain(tensor.at("shape")));
-    if (tensor.contains("steps")) lines += fmt::format("  {} steps", plain(tensor.at("steps")));
+    if (tensor.contains("steps"))
+      lines += "  " + counted(tensor.at("steps").get<std::int64_t>(), "step");
     lines += '\n';
   }
   return lines;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/step_settings.hpp"
 
+#include <algorithm>
+
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "launch/option_values.hpp"
 
@@ -50,6 +53,37 @@ std::string optimizer_text(const TrainOptions& options) {
     text += fmt::format("; validated on averages of the masters with decay {}",
                         number_text(options.ema_decay));
   return text;
+}
+
+std::string loss_scale_text(const TrainOptions& options) {
+  if (!needs_loss_scale(options.precision))
+    return fmt::format("none: {} gradients are not scaled", to_string(options.precision));
+  if (!options.loss_scale.dynamic) return "fixed at " + number_text(options.loss_scale.value);
+  const auto rules = loss_scaler_options(options);
+  return fmt::format("dynamic by the rules of {}, from {}, times {} after {}, times {} on overflow",
+                     options.loss_scaler.value_or("vsr"), number_text(rules.initial_scale),
+                     number_text(rules.growth_factor), counted(rules.window_steps, "clean step"),
+                     number_text(rules.backoff_factor));
+}
+
+std::vector<std::string> idle_choices(const TrainOptions& o) {
+  std::vector<std::string> sentences;
+  if (o.optimizer == OptimizerKind::lamb && o.weight_decay == 0)
+    sentences.emplace_back(
+        "--optimizer lamb without --weight-decay adapts no rate and is adam; give a decay, for "
+        "example --weight-decay 0.01");
+  const auto late = std::lower_bound(o.milestones.begin(), o.milestones.end(), o.total_iter);
+  if (late != o.milestones.end())
+    sentences.push_back(fmt::format(
+        "--milestones: {} {} not reached within --total-iter {}{}",
+        fmt::join(late, o.milestones.end(), " "), o.milestones.end() - late == 1 ? "is" : "are",
+        o.total_iter, late == o.milestones.begin() ? "; the learning rate is never lowered" : ""));
+  if (o.stepsize.value_or(0) >= o.total_iter)
+    sentences.push_back(fmt::format(
+        "--stepsize {} is not reached within --total-iter {}; the learning rate only rises, and "
+        "ends below --lr",
+        *o.stepsize, o.total_iter));
+  return sentences;
 }
 
 optim::Schedule make_schedule(const TrainOptions& o) {

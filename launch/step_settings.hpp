@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "launch/options.hpp"
 #include "optim/loss_scaler.hpp"
@@ -33,6 +34,13 @@ int fp32_arrays(const TrainOptions& options);
 
 /// The optimizer with its constants, and the average, for a person: "sgd, momentum 0.9".
 std::string optimizer_text(const TrainOptions& options);
+
+/// What scales the loss, by which rules and from where, for a person: "fixed at 1024".
+std::string loss_scale_text(const TrainOptions& options);
+
+/// Choices that are allowed and do nothing, one sentence each: LAMB without weight decay, points of
+/// the curve beyond the end of the run.
+std::vector<std::string> idle_choices(const TrainOptions& options);
 
 /// The curve of checked options; --lr is its highest rate.
 optim::Schedule make_schedule(const TrainOptions& options);

@@ -251,6 +251,8 @@ std::string describe_plan(const TrainOptions& options, const runtime::WindowData
                                       .precision = std::string(to_string(options.precision)),
                                       .reduction = std::string(to_string(options.reduction)),
                                       .optimizer = optimizer_text(options),
+                                      .loss_scale = loss_scale_text(options),
+                                      .notices = idle_choices(options),
                                       .fp32_arrays = fp32_arrays(options),
                                       .world = world,
                                       .leaves = options.leaves,

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "fmt/format.h"
 #include "launch/checkpoint_command.hpp"
@@ -64,8 +65,9 @@ int run_upscale(const std::vector<std::string>& arguments) {
   const UpscaleResult result = upscale(options, [&](std::int64_t done, std::int64_t total) {
     if (is_terminal) fmt::print(stderr, "\r{}/{} frames{}", done, total, done == total ? "\n" : "");
   });
-  fmt::print("{} frames written to {} with the network of iteration {} (weights: {})\n",
-             result.frames, options.output.string(), result.iteration, to_string(result.weights));
+  fmt::print("{} written to {} with the network of iteration {} (weights: {})\n",
+             counted(result.frames, "frame"), options.output.string(), result.iteration,
+             to_string(result.weights));
   return 0;
 }
 
@@ -90,8 +92,8 @@ int run_testclip(const std::vector<std::string>& arguments) {
   for (std::int64_t frame = 0; frame < options.frames; ++frame)
     writer->write(runtime::make_test_frame(options, frame));
   writer->finish();
-  fmt::print("{} frames of {}x{} written to {}\n", options.frames, options.width, options.height,
-             out);
+  fmt::print("{} of {}x{} written to {}\n", counted(options.frames, "frame"), options.width,
+             options.height, out);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "comm/mpi_environment.hpp"
 #include "fmt/format.h"
@@ -71,8 +72,8 @@ comm::Backend backend_of(Backend backend) {
 void report_start(runtime::RunReport& report, const TrainOptions& options,
                   const comm::Communicator& world, const std::string& plan,
                   const std::vector<std::string>& warnings) {
-  report.message(fmt::format("vsr_dist {}: {} ranks, backend {}, {} precision, {} reduction, {}",
-                             source_commit(), world.world(), world.backend(),
+  report.message(fmt::format("vsr_dist {}: {}, backend {}, {} precision, {} reduction, {}",
+                             source_commit(), counted(world.world(), "rank"), world.backend(),
                              to_string(options.precision), to_string(options.reduction),
                              options.out));
   for (const std::string& warning : warnings) report.warning(warning);

@@ -119,9 +119,11 @@ void RunReport::end(const Progress& progress, const optim::OptimizerState& state
   log_->finish_bar();
   if (state.skipped_steps > state.applied_steps)
     log_->warning(fmt::format(
-        "{} of {} steps were skipped because gradients overflowed at loss scale "
-        "{:g}; use --loss-scale dynamic, by rules that start low (vsr, torch), or a smaller number",
-        state.skipped_steps, state.skipped_steps + state.applied_steps, state.scaler.scale));
+        "{} of {} steps were skipped because gradients overflowed at loss scale {:g}; {}",
+        state.skipped_steps, state.skipped_steps + state.applied_steps, state.scaler.scale,
+        state.scaler.scale <= 1 ? "use a lower --lr, --clip-grad or --warmup-iter"
+                                : "use --loss-scale dynamic, by rules that start low (vsr, torch), "
+                                  "or a smaller number"));
   log_->message(fmt::format("masters {}", masters));
   if (progress.is_validated)
     log_->message(fmt::format("held-out PSNR-Y {:.2f} dB, bicubic {:.2f} dB, gain {:+.2f} dB",

@@ -9,6 +9,7 @@
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
+#include "runtime/train/divergence.hpp"
 #include "runtime/train/tensors.hpp"
 #include "runtime/train/validation.hpp"
 
@@ -54,6 +55,7 @@ class Loop {
   std::uint64_t requests_of_saving() const;
   void note_best();
   bool is_finished() const { return progress_.iteration >= options_.total_iter; }
+  void require_trained();
   ExitCode finish(bool is_stopped);
 
   TrainParts p_;
@@ -70,7 +72,8 @@ class Loop {
   std::int64_t saved_iteration_ = -1;
   std::int64_t validated_iteration_ = -1;
   std::int64_t requested_iteration_ = -kRequestSpread - 1;
-  bool last_applied_ = true;
+  std::int64_t skipped_in_row_ = 0;
+  std::optional<optim::StepReport> last_step_;
   std::string save_failure_;
 };
 
@@ -112,7 +115,8 @@ optim::StepReport Loop::step() {
   optim::StepReport report = p_.optimizer.step();
 
   ++progress_.iteration;
-  last_applied_ = report.applied;
+  skipped_in_row_ = report.applied ? 0 : skipped_in_row_ + 1;
+  last_step_ = report;
   times.comm_ms = report.reduce_ms + report.agree_ms + report.publish_ms;
   times.compute_ms = ms_since(start) - times.data_ms - times.comm_ms;
   p_.report.iteration(progress_, report, lr, times, p_.world.sent_bytes() - sent_before);
@@ -260,7 +264,7 @@ void Loop::warn_of_save(std::int64_t iteration, const AgreedError& error) {
 /// Older checkpoints go only after a step that applied: a run that overflows for ever keeps what it
 /// had before.
 void Loop::prune() {
-  if (!last_applied_) return;
+  if (skipped_in_row_ > 0) return;
   try {
     p_.store.prune({.last = options_.keep,
                     .every = options_.keep_every,
@@ -270,7 +274,22 @@ void Loop::prune() {
   }
 }
 
+/// A run that diverges has its last checkpoint.
+void Loop::require_trained() {
+  if (!last_step_) return;
+  try {
+    require_not_diverged({.iteration = progress_.iteration,
+                          .skipped_in_row = skipped_in_row_,
+                          .last_step = *last_step_},
+                         p_.optimizer, p_.world);
+  } catch (const Error&) {
+    finish_save();
+    throw;
+  }
+}
+
 ExitCode Loop::finish(bool is_stopped) {
+  if (!is_stopped) require_trained();
   if (!save_now()) {
     const std::filesystem::path newest = p_.store.newest_valid();
     throw AgreedError(

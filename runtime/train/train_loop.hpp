@@ -61,7 +61,8 @@ struct TrainParts {
 /// @throws AgreedError 74 when the final state could not be saved, naming the newest valid
 /// checkpoint; a
 ///         failure to save before the end is a warning
-/// @throws DivergedError on all ranks when the loss scale is stuck at its floor
+/// @throws DivergedError on all ranks when the loss scale is stuck at its floor, or as
+///         require_not_diverged at the end
 ExitCode train(TrainParts parts, const LoopOptions& options, Progress progress);
 
 }  // namespace vsr::runtime

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "runtime/video/crop_window.hpp"
 #include "runtime/video/frame_cache.hpp"
@@ -101,13 +102,13 @@ void WindowDataset::State::check_size(const Clip& clip) const {
 void WindowDataset::State::check_length(const Clip& clip, const ClipSplit& split,
                                         double fraction) const {
   const std::string what =
-      "clip " + clip.path().string() + ": " + number(clip.frame_count()) + " frames";
+      "clip " + clip.path().string() + ": got " + counted(clip.frame_count(), "frame");
   if (clip.frame_count() < options.num_frame) {
-    throw DataError(what + " are fewer than the window of " + number(options.num_frame) +
+    throw DataError(what + ", fewer than the window of " + number(options.num_frame) +
                     "; take a longer clip or a smaller --num-frame");
   }
   if (split.train.count < options.num_frame) {
-    throw DataError(what + " leave " + number(split.train.count) + " to train on after " +
+    throw DataError(what + ", leaving " + number(split.train.count) + " to train on after " +
                     number(split.held_out.count) + " held out (fraction " +
                     std::to_string(fraction).substr(0, 4) + ") and a gap of " +
                     number(options.num_frame) + ", but a window needs " +

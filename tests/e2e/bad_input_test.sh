@@ -47,6 +47,11 @@ else
   echo "skipped: a full output folder (no right to mount a small file system here)"
 fi
 
+# An option that the network does not have.
+expect 78 "model espcn with --blocks 1: expected none" "$new" --train "$clip" --out "$new" "${run[@]}" --model espcn
+expect 78 "model espcn with --num-frame 3: expected 1" "$new" --train "$clip" --out "$new" --model espcn --num-frame 3
+expect 78 "model vespcn with --channels 1: expected from 2" "$new" --train "$clip" --out "$new" --channels 1
+
 # An option of another curve than the chosen one.
 expect 78 "gamma.*expected only with multistep" "$new" --train "$clip" --out "$new" "${run[@]}" --gamma 0.5
 
@@ -112,6 +117,18 @@ with --ema-decay 0.9 --val-freq 10
 train 2 --train "$clip" --val "held=$work/held.mp4" --out "$work/averages" "${changed[@]}"
 grep -q "validation of iteration 10 failed" "$work/output.txt" && [[ $(masters) == "$trained" ]] ||
   { cat "$work/output.txt"; fail "a failed validation on averages changed the run"; }
+
+# Runs that end before the loss scaler gives up on them, and are no success.
+expect_diverged() {
+  rm -rf "$work/diverged"
+  expect 86 "$1" "" --train "$clip" --out "$work/diverged" "${@:2}"
+}
+with --lr 1e30
+expect_diverged "the loss is -?(nan|inf), 39 steps up to iteration 40 .*--clip-grad" "${changed[@]}" --precision fp32
+with --lr 1e30 --total-iter 5
+expect_diverged "the loss is -?(nan|inf), 4 steps up to iteration 5 " "${changed[@]}"
+with --lr 1e38 --total-iter 1
+expect_diverged "iteration 1 the weights are no finite numbers" "${changed[@]}" --precision fp32 --optimizer sgd --weight-decay 1e10
 
 # A truncated checkpoint: the newest is set aside and the one before taken; only bad ones: 65.
 shard=$(ls "$work"/run/ckpt/step_00000040/shard_*.h5)

@@ -35,6 +35,10 @@ try() {
     # Of the run that the README's line above has made.
     "build/release/bin/vsr checkpoint "*) [[ -d runs/mine ]] && $1 ;;
     "source launch/mpirun_env.sh") $1 ;;
+    "cmake -S my_project -B my_build -DVSR_DIST_FOLDER=path/to/vsr_dist")
+      cp -r tests/consumer my_project
+      cmake -S my_project -B my_build -DVSR_DIST_FOLDER="$PWD" ;;
+    "cmake --build my_build --target consumer" | "mpirun -np 2 my_build/consumer") $1 ;;
     *) fail "the documents show a command that is not tried here: $1" ;;
   esac
 }

@@ -76,6 +76,23 @@ grep -q "stopped on request" "$work/stopped.txt" || { cat "$work/stopped.txt"; f
 train 3 --train "$clip" --out "$work/stopped" --resume auto "${small_run[@]}"
 [[ $(masters) == "$first" ]] || fail "masters differ after a stop by USR1"
 
+# TERM to mpirun, with the environment of our scripts: the ranks have the time to save.
+with --total-iter 1000000
+(
+  source "$VSR_SOURCE/launch/mpirun_env.sh"
+  exec $VSR_MPIRUN -np 2 "$train" --train "$clip" --out "$work/ended" "${changed[@]}"
+) >"$work/ended.txt" 2>&1 &
+job=$!
+for ((i = 0; i < 2400; ++i)); do
+  ! grep -q '"iter":5,' "$work/ended/metrics.jsonl" 2>/dev/null || break
+  sleep 0.05
+done
+kill -TERM "$job"
+rc=0
+wait "$job" || rc=$?
+[[ $rc == 1 ]] && grep -q "stopped on request after iteration" "$work/ended.txt" &&
+  grep -q '"type":"end"' "$work/ended/metrics.jsonl" || { cat "$work/ended.txt"; fail "exit code $rc after TERM, expected 1 and a save"; }
+
 # The trained network on a clip of one's own: as many frames, four times the size.
 "$VSR_BIN/vsr" testclip "$work/low.mp4" --frames 7 --height 36 --width 44 >/dev/null
 [[ $("$VSR_BIN/vsr" upscale "$work/run" "$work/low.mp4" "$work/frames") == "7 frames"* ]] || fail "upscale"

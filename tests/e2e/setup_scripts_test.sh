@@ -81,13 +81,15 @@ END
 clean=(env -u OMP_NUM_THREADS -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_MCA_rmaps_base_oversubscribe
   -u OMPI_MCA_hwloc_base_binding_policy -u OMPI_MCA_odls_base_sigkill_timeout "PATH=$work/fakes:$PATH" bash -c "$show" show "$VSR_SOURCE")
 expect_code 0 "${clean[@]}"
-expect_equal "$output" "mpirun | 1 |  | 1 none 20"
+expect_equal "$output" "mpirun | 1 |  | 1 none 3"
+OMPI_MCA_odls_base_sigkill_timeout=30 expect_code 0 bash -c "$show" show "$VSR_SOURCE"
+[[ $output == *" 30" ]] || fail "a time to save that is set already was replaced: $output"
 rm "$work/fakes/id"
 fake id <<'END'
 echo 0
 END
 expect_code 0 "${clean[@]}"
-expect_equal "$output" "mpirun | 1 | 1 | 1 none 20"
+expect_equal "$output" "mpirun | 1 | 1 | 1 none 3"
 fake mpirun <<'END'
 echo "HYDRA build details:"
 END

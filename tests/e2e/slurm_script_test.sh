@@ -18,13 +18,13 @@ expect_code 1 decide 137 0 0 20
 expect_code 1 decide 0 1 0 20
 for code in 1 64 65 70 74 78 86; do expect_code 1 decide "$code" 1 0 20; done
 
-# A turn: the program ends with the code in $work/code; on USR1 it ends with 85.
+# A turn: the program ends with the code in $work/code; on USR1 it ends with 85, on TERM without a save.
 mkdir -p "$work/bin dir"
 cat >"$work/bin dir/vsr_dist_train" <<'END'
 #!/usr/bin/env bash
 printf '%s\n' "$@" >"$RECORD/arguments"
 trap 'exit 85' USR1
-trap 'exit 85' TERM
+trap 'exit 143' TERM
 code=$(cat "$RECORD/code")
 [[ $code == wait ]] || exit "$code"
 touch "$RECORD/started"
@@ -39,7 +39,6 @@ exec "$@"
 END
 fake mpirun <<'END'
 printf '%s\n' "$@" >"$RECORD/mpirun"
-shift 3
 exec "$@"
 END
 fake scontrol <<'END'
@@ -88,6 +87,7 @@ signal_turn() {
 }
 expect_code 0 signal_turn USR1
 expect_equal "$(cat "$work/scontrol" 2>/dev/null)" "requeue 4711 "
+# Cancelled: asked to save, by the signal that leaves the ranks as long as Slurm does; not requeued.
 expect_code 85 signal_turn TERM
 [[ ! -e $work/scontrol ]] || fail "requeued a job that was cancelled"
 

@@ -15,6 +15,7 @@
 #include "runtime/metrics/psnr.hpp"
 #include "runtime/metrics/ssim.hpp"
 #include "runtime/models/bicubic.hpp"
+#include "runtime/train/divergence.hpp"
 #include "runtime/train/run_state.hpp"
 #include "runtime/train/validation.hpp"
 #include "runtime/video/resample.hpp"
@@ -214,6 +215,51 @@ TEST_F(SnapshotTest, ForcedOverflowInOneLeafChangesNothingButTheScale) {
   EXPECT_EQ(scales, std::vector<float>(scales.size(), 32768.0F));
 }
 
+TEST_F(SnapshotTest, ASkippedStepAtTheEndIsDivergenceWhereItsLossIsNotFinite) {
+  const auto at_the_end = [&](const optim::StepReport& last, std::int64_t skipped_in_row) {
+    require_not_diverged({.iteration = 9, .skipped_in_row = skipped_in_row, .last_step = last},
+                         *optimizer_, test::world());
+  };
+  EXPECT_NO_THROW(at_the_end(step(), 0));
+  // The gradient of leaf 2 overflows FP16, its loss does not.
+  const optim::StepReport overflow = step(1e6);
+  ASSERT_FALSE(overflow.applied);
+  ASSERT_TRUE(std::isfinite(overflow.loss));
+  EXPECT_NO_THROW(at_the_end(overflow, 1));
+  try {
+    at_the_end(step(std::numeric_limits<double>::infinity()), 2);
+    FAIL() << "taken for a success";
+  } catch (const DivergedError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("the loss is inf, 2 steps up to iteration 9 skipped because of a "
+                        "non-finite gradient in 0.weight (leaf 2, rank "),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST_F(SnapshotTest, MastersThatAreNotFiniteAreDivergenceOnAllRanks) {
+  const optim::StepReport last = step();
+  const optim::ShardView shard = optimizer_->shard();
+  const std::size_t index = shard.index_of("master");
+  std::vector<float> masters = shard.copy(index);
+  const auto owner = test::world().all_gather(static_cast<std::int64_t>(masters.size()));
+  // In the last rank that owns something.
+  int last_owner = test::world().world() - 1;
+  while (owner[static_cast<std::size_t>(last_owner)] == 0) --last_owner;
+  if (test::world().rank() == last_owner) masters.back() = std::nanf("");
+  shard.fill(index, masters);
+  try {
+    require_not_diverged({.iteration = 9, .skipped_in_row = 0, .last_step = last}, *optimizer_,
+                         test::world());
+    FAIL() << "taken for a success";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::diverged);
+    EXPECT_NE(std::string(error.what()).find("at iteration 9 the weights"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(SnapshotTest, RestoringGivesTheSameStepsAgain) {
   step();
   const Snapshot saved = snapshot();
@@ -284,15 +330,17 @@ class KindOfRun {
     optimizer_ = std::make_unique<optim::Fp16Optimizer>(inner(kind), world, options);
   }
 
-  void steps(int count) {
+  optim::StepReport steps(int count, double inject = 1.0) {
+    optim::StepReport last;
     for (int i = 0; i < count; ++i) {
       optimizer_->zero_grad();
       for (const int leaf : optimizer_->my_leaves()) {
         const torch::Tensor x = torch::full({2, 6}, 0.25 * (leaf + 1), torch::kHalf);
-        optimizer_->backward((net_->forward(x).to(torch::kFloat) - leaf).square().mean());
+        optimizer_->backward((net_->forward(x).to(torch::kFloat) - leaf).square().mean() * inject);
       }
-      optimizer_->step();
+      last = optimizer_->step();
     }
+    return last;
   }
 
   optim::Fp16Optimizer& optimizer() { return *optimizer_; }
@@ -315,6 +363,26 @@ class KindOfRun {
   torch::nn::Sequential net_{nullptr};
   std::unique_ptr<optim::Fp16Optimizer> optimizer_;
 };
+
+TEST(Divergence, ARunThatNeverAppliedAStepAtAFixedScaleGotNowhere) {
+  const auto at_the_end = [](KindOfRun& run, const optim::StepReport& last) {
+    require_not_diverged({.iteration = 3, .skipped_in_row = 3, .last_step = last}, run.optimizer(),
+                         test::world());
+  };
+  KindOfRun never("sgd", test::world());
+  try {
+    at_the_end(never, never.steps(3, 1e7));
+    FAIL() << "taken for a success";
+  } catch (const DivergedError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("got nowhere: 3 steps up to iteration 3 skipped"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("none applied, at loss scale 1024"), std::string::npos) << text;
+  }
+  KindOfRun late("sgd", test::world());
+  late.steps(1);
+  EXPECT_NO_THROW(at_the_end(late, late.steps(3, 1e7)));
+}
 
 class KindTest : public ::testing::TestWithParam<std::string> {};
 

@@ -5,8 +5,16 @@
 
 #include <string>
 
+#include "comm/counted.hpp"
+
 namespace vsr {
 namespace {
+
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(12000, "step"), "12000 steps");
+}
 
 TEST(Error, EachTypeHasItsExitCode) {
   EXPECT_EQ(ArgumentError("").exit_code(), ExitCode::internal);

@@ -337,6 +337,13 @@ TEST(Options, Contradictions) {
   EXPECT_EQ(configuration({"--model", "espcn", "--num-frame", "3"}),
             "--model espcn with --num-frame 3: expected 1, the network sees one frame; leave "
             "--num-frame out or use --model vespcn");
+  EXPECT_EQ(configuration({"--model", "espcn", "--blocks", "1"}),
+            "--model espcn with --blocks 1: expected none, the network has no residual blocks, "
+            "only --channels; leave --blocks out or use --model vespcn");
+  for (const char* model : {"espcn", "vespcn"})
+    EXPECT_EQ(configuration({"--model", model, "--channels", "1"}),
+              std::string("--model ") + model +
+                  " with --channels 1: expected from 2 to 4096, or 0 for its own default");
   EXPECT_EQ(configuration({"--total-iter", "10", "--warmup-iter", "10"}),
             "--warmup-iter 10 with --total-iter 10: expected less than the whole run");
   EXPECT_EQ(configuration({"--lr", "1e-8"}),

@@ -17,6 +17,7 @@ PlanNumbers demo_numbers() {
   n.precision = "fp16";
   n.reduction = "exact";
   n.optimizer = "adam, betas 0.9 0.99";
+  n.loss_scale = "fixed at 1024";
   n.world = 2;
   n.leaves = 8;
   n.batch = 2;
@@ -32,11 +33,12 @@ PlanNumbers demo_numbers() {
 TEST(Plan, ExactText) {
   EXPECT_EQ(plan_text(demo_numbers()),
             "network          vespcn, 1 048 576 parameters, fp16\n"
-            "data             100 samples per epoch from 1 clips\n"
+            "data             100 samples per epoch from 1 clip\n"
             "held out         26 frames, in no training window (bigbuckbunny 26)\n"
             "leaves           8 per step of 2 samples, 4 per rank on 2 ranks\n"
             "reduction        exact\n"
             "optimizer        adam, betas 0.9 0.99\n"
+            "loss scale       fixed at 1024\n"
             "iterations       1 000, 6.25 per epoch, 160.00 epochs\n"
             "learning rate    2.00e-04 at step 0, 1.71e-04 at step 250, 1.00e-04 at step 500, "
             "2.93e-05 at step 750, 4.93e-10 at step 999\n"
@@ -55,11 +57,17 @@ TEST(Plan, WarnsOfIdleRanksAndShowsWarmUp) {
   const auto text = plan_text(n);
   for (const char* line :
        {"\nleaves           3 per step of 2 samples, 0 to 1 per rank on 4 ranks\n",
-        "\nwarning          1 of 4 ranks have no leaf and idle; use --leaves 4 or fewer ranks\n",
+        "\nwarning          ranks without a leaf: 1 of 4; use --leaves 4 or fewer ranks\n",
         "\nheld out         none\n",
         "\nlearning rate    1.00e-05 at step 0, 1.00e-03 at step 99, 1.00e-03 at step 250, "
         "1.00e-03 at step 500, 1.00e-03 at step 750, 1.00e-03 at step 999\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
+}
+
+TEST(Plan, EndsWithTheNotices) {
+  auto n = demo_numbers();
+  n.notices = {"first", "second"};
+  EXPECT_TRUE(plan_text(n).ends_with("MiB\nnotice           first\nnotice           second\n"));
 }
 
 TEST(Plan, MemoryByTheFormulas) {

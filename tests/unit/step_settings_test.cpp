@@ -42,6 +42,48 @@ optim::Schedule schedule(const Words& words) {
   return make_schedule(parse(words));
 }
 
+std::vector<std::string> idle(const Words& words) {
+  return idle_choices(parse(words));
+}
+
+TEST(LossScale, IsToldWithItsRules) {
+  const auto text = [](const Words& words) { return loss_scale_text(parse(words)); };
+  EXPECT_EQ(text({}),
+            "dynamic by the rules of vsr, from 65536, times 2 after 2000 clean steps, times 0.5 on "
+            "overflow");
+  EXPECT_EQ(text({"--loss-scaler", "megatron", "--loss-scale-window", "1"}),
+            "dynamic by the rules of megatron, from 4294967296, times 2 after 1 clean step, times "
+            "0.5 on overflow");
+  EXPECT_EQ(text({"--precision", "amp", "--loss-scale", "1024"}), "fixed at 1024");
+  EXPECT_EQ(text({"--precision", "fp32"}), "none: fp32 gradients are not scaled");
+  EXPECT_EQ(text({"--precision", "bf16"}), "none: bf16 gradients are not scaled");
+}
+
+TEST(IdleChoices, LambWithoutWeightDecay) {
+  EXPECT_EQ(idle({"--optimizer", "lamb"}),
+            Words{"--optimizer lamb without --weight-decay adapts no rate and is adam; give a "
+                  "decay, for example --weight-decay 0.01"});
+  EXPECT_EQ(idle({"--optimizer", "lamb", "--weight-decay", "0.1"}), Words{});
+  EXPECT_EQ(idle({"--optimizer", "adamw"}), Words{});
+}
+
+TEST(IdleChoices, PointsBeyondTheEnd) {
+  const auto milestones = [](const std::string& points) {
+    return idle({"--scheduler", "multistep", "--total-iter", "100", "--milestones", points});
+  };
+  EXPECT_EQ(milestones("50 99"), Words{});
+  EXPECT_EQ(milestones("50 100 200"),
+            Words{"--milestones: 100 200 are not reached within --total-iter 100"});
+  EXPECT_EQ(milestones("100"), Words{"--milestones: 100 is not reached within --total-iter 100; "
+                                     "the learning rate is never lowered"});
+  const auto stepsize = [](const std::string& steps) {
+    return idle({"--scheduler", "triangular", "--total-iter", "100", "--stepsize", steps});
+  };
+  EXPECT_EQ(stepsize("99"), Words{});
+  EXPECT_EQ(stepsize("100"), Words{"--stepsize 100 is not reached within --total-iter 100; the "
+                                   "learning rate only rises, and ends below --lr"});
+}
+
 TEST(Curves, ConstantAndCosine) {
   EXPECT_EQ(schedule({"--scheduler", "constant", "--lr", "1e-8"})(500), 1e-8);
   const auto cosine = schedule({"--lr", "1e-3", "--total-iter", "100", "--warmup-iter", "10"});

@@ -286,7 +286,7 @@ TEST(Dataset, SaysWhatIsWrongWithTheDataAndWhatToChange) {
 
   options.num_frame = 11;  // 24 - 5 - 11 leaves 8
   message = message_of<DataError>([&] { WindowDataset(clip, options); });
-  EXPECT_TRUE(contains(message, "leave 8 to train on") && contains(message, "a window needs 11"))
+  EXPECT_TRUE(contains(message, "leaving 8 to train on") && contains(message, "a window needs 11"))
       << message;
 
   EXPECT_THROW(WindowDataset(Paths{}, fixture.options), DataError);
