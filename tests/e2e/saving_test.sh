@@ -42,9 +42,12 @@ grep -q '^lr = 5e-4\|^lr = 0.0005' "$work/kept/config.ini" || fail "config.ini h
 
 # The disk fails once on each rank, in the background: warnings, and the next save succeeds.
 with --save-freq 5
-export VSR_FAULT=fsync:7:ENOSPC
-train 2 --train "$clip" --out "$work/faulty" "${changed[@]}"
-unset VSR_FAULT
-expect_output "failed, training goes on"
-[[ $(checkpoints "$work/faulty") == *step_00000040 ]] || fail "no final checkpoint: $(checkpoints "$work/faulty")"
-[[ $(masters) == "$hash" ]] || fail "a failing save changed the masters"
+for fault in fsync:7:ENOSPC write:9:EIO rename:3:EIO; do
+  export VSR_FAULT=$fault
+  train 2 --train "$clip" --out "$work/faulty" "${changed[@]}"
+  unset VSR_FAULT
+  expect_output "failed, training goes on"
+  [[ $(checkpoints "$work/faulty") == *step_00000040 ]] || fail "$fault: no final checkpoint: $(checkpoints "$work/faulty")"
+  [[ $(masters) == "$hash" ]] || fail "$fault: a failing save changed the masters"
+  rm -r "$work/faulty"
+done

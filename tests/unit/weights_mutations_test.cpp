@@ -9,51 +9,20 @@
 #include "runtime/checkpoint/pickle_reader.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/snapshot.hpp"
+#include "tests/support/mutations.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch_archive_writing.hpp"
 
 namespace vsr::runtime {
 namespace {
 
+using test::mutated;
 using test::pickled;
 using test::pickled_dict;
 using test::text_of_values;
 using test::TorchTensor;
 
 constexpr int kFiles = 4000;
-
-/// A change of the kind that disks, transfers and people with intentions make.
-std::string mutated(std::string bytes, std::mt19937& random) {
-  const auto below = [&](std::size_t end) {
-    return std::uniform_int_distribution<std::size_t>(0, end - 1)(random);
-  };
-  const std::size_t changes = 1 + below(4);
-  for (std::size_t i = 0; i < changes && !bytes.empty(); ++i) {
-    const std::size_t at = below(bytes.size());
-    switch (below(6)) {
-      case 0:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
-        break;
-      case 1:
-        bytes[at] = static_cast<char>(below(256));
-        break;
-      case 2:  // a number becomes large or negative
-        for (std::size_t j = at; j < std::min(at + 1 + below(8), bytes.size()); ++j)
-          bytes[j] = '\xff';
-        break;
-      case 3:
-        bytes.resize(at);
-        break;
-      case 4:  // a part comes twice
-        bytes.insert(below(bytes.size()), bytes.substr(at, 1 + below(64)));
-        break;
-      default:
-        bytes.erase(at, 1 + below(16));
-        break;
-    }
-  }
-  return bytes;
-}
 
 std::vector<TorchTensor> sample_tensors() {
   return {{"conv.weight", "FloatStorage", "0", 24, 0, {2, 3, 4}, {12, 4, 1}},
