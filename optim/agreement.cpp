@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/agreement.hpp"
 
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -18,7 +19,7 @@ struct Header {
   std::uint64_t requests;
   std::uint64_t replica;
   std::uint64_t options;
-  std::uint64_t applied_options;
+  std::uint64_t buffers;
   double max_norm;
   double power;
   float loss_scale;
@@ -71,20 +72,21 @@ void check_equal(const Header& first, const Header& other, std::size_t rank) {
     throw ArgumentError("agree: " + rank_name(rank) + " holds loss scale " +
                         std::to_string(other.loss_scale) + ", rank 0 holds " +
                         std::to_string(first.loss_scale) + "; set the same value on all ranks");
-  if (first.max_norm != other.max_norm || first.norm != other.norm || first.power != other.power)
+  const auto differs = [](double a, double b) {  // NaN equals NaN: it is refused later
+    return std::bit_cast<std::uint64_t>(a) != std::bit_cast<std::uint64_t>(b);
+  };
+  if (differs(first.max_norm, other.max_norm) || first.norm != other.norm ||
+      differs(first.power, other.power))
     throw ArgumentError("agree: " + rank_name(rank) +
                         " clips with another norm or maximum than rank 0 (" +
                         std::to_string(other.max_norm) + " and " + std::to_string(first.max_norm) +
                         "); call clip_fp32_grads alike on all ranks");
-  if (first.applied_options != other.applied_options)
-    throw DivergedError("the last step was taken with other optimizer options on " +
-                        rank_name(rank) +
-                        " than on rank 0: they changed between clip_fp32_grads and step on one of "
-                        "them; go back to a checkpoint, and change options alike on all ranks");
-  if (first.options != other.options)
-    throw ArgumentError("agree: " + rank_name(rank) +
-                        " has other optimizer options (rate, betas, decay, …) than rank 0; set the "
-                        "same ones on all ranks");
+  if (first.buffers != other.buffers)
+    throw ArgumentError("agree: the buffers of " + rank_name(rank) +
+                        " (such as batch-norm statistics) differed from those of rank 0 at "
+                        "zero_grad; forward passes come after zero_grad, and buffers are set alike "
+                        "on all ranks");
+  if (first.options != other.options) throw ArgumentError(Agreement::other_options(rank));
   if (first.replica != other.replica)
     throw DivergedError("the replica of " + rank_name(rank) +
                         " differs from that of rank 0 although both were published alike; memory "
@@ -104,6 +106,12 @@ Agreement::Agreement(comm::Communicator& world, const FlatLayout& layout, int le
   }
 }
 
+std::string Agreement::other_options(std::size_t rank) {
+  return "agree: " + rank_name(rank) +
+         " has other optimizer options (rate, betas, decay, …) than rank 0; set the same ones on "
+         "all ranks";
+}
+
 int Agreement::leaves_of(int rank) const noexcept {
   return rank >= leaves_ ? 0 : (leaves_ - rank - 1) / world_.world() + 1;
 }
@@ -118,7 +126,7 @@ std::vector<std::byte> Agreement::pack(const StepRecord& record) const {
                    record.requests,
                    record.replica,
                    record.options,
-                   record.applied_options,
+                   record.buffers,
                    record.max_norm,
                    record.power,
                    record.loss_scale,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -31,7 +32,7 @@ struct StepRecord {
   double power = 2.0;                          ///< p of Norm::power; must be equal on all ranks
   std::uint64_t replica = 0;                   ///< hash of the replica, or 0 on all ranks
   std::uint64_t options = 0;                   ///< hash of the optimizer's options
-  std::uint64_t applied_options = 0;           ///< of those the last step was applied with
+  std::uint64_t buffers = 0;                   ///< hash of the module's buffers before the step
   std::span<const double> losses = {};         ///< of this rank's leaves, ascending
   std::span<const double> buffer_values = {};  ///< of the same leaves, one after the other
   std::span<const std::uint8_t> used = {};     ///< ParameterFlags of each parameter
@@ -57,11 +58,14 @@ class Agreement {
   Agreement(comm::Communicator& world, const FlatLayout& layout, int leaves,
             std::size_t buffer_values);
 
+  /// Why options that differ on `rank` are refused.
+  static std::string other_options(std::size_t rank);
+
   /// Collective.
   /// @throws ArgumentError on all ranks when a rank brings another number of leaves than it has, or
-  ///         when ranks clip differently, hold different loss scales or options, or freeze other
-  ///         parameters
-  /// @throws DivergedError on all ranks when replicas or the options of the last step differ
+  ///         when ranks clip differently, hold different loss scales, options or buffers, or freeze
+  ///         other parameters
+  /// @throws DivergedError on all ranks when replicas differ
   Agreed exchange(const StepRecord& record) const;
 
  private:

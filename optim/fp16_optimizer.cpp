@@ -8,18 +8,20 @@
 #include "comm/error.hpp"
 #include "optim/fp16_optimizer_impl.hpp"
 #include "optim/hash.hpp"
+#include "optim/number_text.hpp"
 #include "optim/stopwatch.hpp"
 
 namespace vsr::optim {
 namespace {
 
 constexpr double kClipEps = 1e-6;
+// Below it a sum of powers may have lost parts that do not fit FP64.
+constexpr double kSmallestPowerSum = 1e-290;
 
 Norm norm_of(double norm_type) {
   if (norm_type == 1.0) return Norm::one;
   if (norm_type == 2.0) return Norm::two;
-  VSR_CHECK(norm_type > 0.0,
-            "got norm_type " + std::to_string(norm_type) + ", expected a number above 0");
+  if (!(norm_type > 0.0)) return Norm::two;  // agree refuses it on all ranks
   return std::isinf(norm_type) ? Norm::infinity : Norm::power;
 }
 
@@ -38,13 +40,16 @@ void Fp16Optimizer::Impl::start_step() {
             "the replicas hold moving averages; call publish_masters before the next step");
   inner.require_unstepped();
   inner.require_groups(parameters);
-  // After a forward pass that was given up the buffers are no longer those of the step.
-  if (current)
+  parts->flat.require_attached();
+  // After a leaf that failed the buffers are no longer those of the step.
+  if (current && current->has_failed)
     buffers.restore();
   else
     buffers.remember();
   current.emplace();
   current->scale = static_cast<float>(scaler.scale());
+  VSR_CHECK(std::isnormal(static_cast<float>(gradient_scale())),
+            "loss scale " + number_text(scaler.scale()) + " is too small for FP32");
   parts->reducer.start();
   parts->flat.zero_gradients();
 }
@@ -58,12 +63,16 @@ void Fp16Optimizer::Impl::backward(const torch::Tensor& loss, bool update_fp32_g
                 "backward(loss, false) before the last");
   VSR_CHECK(loss.numel() == 1, "the loss has " + std::to_string(loss.numel()) +
                                    " elements, expected the mean over the leaf's samples");
+  VSR_CHECK(!current->has_failed,
+            "the backward before this one failed half-way; call discard_step or zero_grad");
   GradientReducer& reducer = parts->reducer;
   const bool is_first =
       !current->leaf_loss && (current->losses.empty() || reducer.reduces_each_leaf());
+  current->has_failed = true;
   (loss.to(torch::kFloat) * static_cast<float>(gradient_scale())).sum().backward();
-  current->leaf_loss = current->leaf_loss.value_or(0.0) + loss.item<double>();
   parts->flat.adopt_gradients(is_first);
+  current->leaf_loss = current->leaf_loss.value_or(0.0) + loss.item<double>();
+  current->has_failed = false;
   if (update_fp32_grads) end_leaf();
 }
 
@@ -114,18 +123,17 @@ void Fp16Optimizer::Impl::agree(double max_norm, Norm norm, double power) {
                                                .power = power,
                                                .replica = checks_replica ? replica_hash() : 0,
                                                .options = current->options,
-                                               .applied_options = applied_options,
+                                               .buffers = buffers.hash(),
                                                .losses = current->losses,
                                                .buffer_values = current->buffer_values,
                                                .used = parts->flat.flags(),
                                                .block_norms = reducer.block_norms()});
-  if (current->options != applied_options) inner.check_options();
+  require_clipping(max_norm, power);
+  check_changed_options();
   current->norm = current->agreed->is_overflow()
                       ? -1.0
                       : current->agreed->norm / (gradient_scale() * static_cast<double>(leaves));
-  VSR_CHECK(current->agreed->is_overflow() || std::isfinite(current->norm),
-            "the " + std::to_string(power) +
-                "-norm of the gradients does not fit FP64; clip by the infinity norm instead");
+  if (norm == Norm::power) require_norm_in_range(power);
   if (max_norm > 0.0 && !current->agreed->is_overflow())
     current->clip_factor = std::min(1.0, max_norm / (current->norm + kClipEps));
   requests = 0;
@@ -160,8 +168,10 @@ void Fp16Optimizer::Impl::apply() {
 
 StepReport Fp16Optimizer::Impl::finish_step() {
   VSR_CHECK(current, "step needs zero_grad before it");
-  if (!current->agreed) reduce_and_agree(0.0, Norm::two, 2.0);
-  take_changed_options();
+  if (!current->agreed)
+    reduce_and_agree(0.0, Norm::two, 2.0);
+  else
+    agree_on_options();
   const bool overflow = current->agreed->is_overflow();
   if (overflow)
     ++skipped_steps;  // nothing else changes but the loss scaler
@@ -176,16 +186,44 @@ StepReport Fp16Optimizer::Impl::finish_step() {
   return done;
 }
 
-// Options may change after clip_fp32_grads; the next agree compares what was applied.
-void Fp16Optimizer::Impl::take_changed_options() {
-  const std::uint64_t now = inner.options_hash();
+// Options that were checked are not checked again.
+void Fp16Optimizer::Impl::check_changed_options() {
+  if (current->options == checked_options) return;
+  inner.check_options();
+  checked_options = current->options;
+}
+
+// They may change between clip_fp32_grads and step, as a rate that follows the norm does.
+void Fp16Optimizer::Impl::agree_on_options() {
+  current->options = inner.options_hash();
+  const std::vector<std::uint64_t> all = world.all_gather(current->options);
   try {
-    if (now != current->options) inner.check_options();
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      VSR_CHECK(all[rank] == all.front(), Agreement::other_options(rank));
+    check_changed_options();
   } catch (const Error&) {
     discard_step();
     throw;
   }
-  applied_options = now;
+}
+
+// Equal on all ranks by now; max_norm 0 asks for none.
+void Fp16Optimizer::Impl::require_clipping(double max_norm, double power) const {
+  VSR_CHECK(max_norm >= 0.0, "got max_norm " + number_text(max_norm) + ", expected above 0");
+  VSR_CHECK(power > 0.0, "got norm_type " + number_text(power) + ", expected a number above 0");
+}
+
+void Fp16Optimizer::Impl::require_norm_in_range(double power) {
+  const Agreed& agreed = *current->agreed;
+  if (agreed.is_overflow()) return;
+  bool is_lost = !std::isfinite(agreed.norm);
+  if (std::pow(agreed.norm, power) < kSmallestPowerSum) {
+    const std::vector<int> has_gradient = world.all_gather(has_mean_gradient() ? 1 : 0);
+    is_lost = std::ranges::find(has_gradient, 1) != has_gradient.end();
+  }
+  VSR_CHECK(!is_lost, "the " + number_text(power) +
+                          "-norm of the gradients does not fit FP64; clip by the infinity norm "
+                          "instead");
 }
 
 void Fp16Optimizer::Impl::discard_step() {
@@ -253,8 +291,8 @@ double Fp16Optimizer::clip_fp32_grads(double max_norm, double norm_type) {
   VSR_CHECK(impl_->current && !impl_->current->agreed,
             "clip_fp32_grads comes once, between the last backward and inspect_fp32_grad_data or "
             "step");
-  VSR_CHECK(max_norm > 0.0, "got max_norm " + std::to_string(max_norm) + ", expected above 0");
-  impl_->reduce_and_agree(max_norm, norm_of(norm_type), norm_type);
+  // What a rank asks for alone is refused on all of them; 0 would ask for no clipping.
+  impl_->reduce_and_agree(max_norm == 0.0 ? -1.0 : max_norm, norm_of(norm_type), norm_type);
   return impl_->current->norm;
 }
 

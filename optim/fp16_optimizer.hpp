@@ -78,6 +78,7 @@ struct StateDict {
   std::string optimizer;  ///< type of the inner optimizer, such as "torch::optim::AdamW"
   std::vector<std::map<std::string, double>> groups;  ///< numbers of each param group, by name
   std::vector<std::string> parameters;                ///< names, in the order of the layout
+  std::vector<std::vector<std::int64_t>> shapes;      ///< of the same
   std::vector<comm::Interval> intervals;  ///< of the logical index: what this rank holds
   /// "master", the moments of the rule, "ema": FP32 values of the intervals, one after the other.
   std::map<std::string, std::vector<float>> arrays;
@@ -95,6 +96,10 @@ struct StateDict {
 /// collective call: bring it to all by Communicator::agree_all_ok around what can fail, then call
 /// discard_step everywhere, or end the program by comm::MpiEnvironment::abort.
 ///
+/// Forward passes come after zero_grad: what a module's buffers are then is what every leaf starts
+/// from, and what they are again after a skipped step. Gradients are taken at backward; what is
+/// done to them outside of hooks afterwards is not seen.
+///
 /// Between steps the masters are what counts: values written into parameters are overwritten at the
 /// next publication. To set them, write the masters through shard() and call publish_masters().
 ///
@@ -109,9 +114,10 @@ class Fp16Optimizer {
   /// @param inner torch::optim::Adam, AdamW, SGD, RMSprop or Adagrad, or Lamb; the options of its
   ///        param groups are read anew at each step, and state it holds is taken over
   /// @param world outlives this object
-  /// @throws ConfigurationError for another optimizer, for a type that has no segment, for options
-  ///         that cannot work, for parameters that another Fp16Optimizer trains, and when ranks
-  ///         disagree about parameters or options
+  /// @throws AgreedError on all ranks when one of them gives another optimizer, a type that has no
+  ///         segment, options that cannot work, parameters that share memory (but one tensor under
+  ///         several names is tied) or that another Fp16Optimizer trains; ConfigurationError on all
+  ///         ranks when they disagree about parameters or options
   Fp16Optimizer(std::unique_ptr<torch::optim::Optimizer> inner, comm::Communicator& world,
                 Fp16OptimizerOptions options);
   ~Fp16Optimizer();
@@ -120,8 +126,9 @@ class Fp16Optimizer {
 
   /// Start a step: gradients are zero, the loss scale is fixed, buffers are remembered. Local.
   /// @throws ConfigurationError for a thawed parameter that is in no param group
-  /// @throws ArgumentError inside a step of which something was reduced already, and when step() of
-  ///         the inner optimizer was called
+  /// @throws ArgumentError inside a step of which something was reduced already, when step() of the
+  ///         inner optimizer was called, and when the memory of a parameter was replaced
+  ///         (torch::load, to, set_data) after the optimizer was made
   void zero_grad();
   /// Back-propagate a mean loss of a leaf, scaled. Gradients of several calls add up in the
   /// replica's type; the last one of a leaf ends it. With more than one leaf per rank that also
@@ -129,7 +136,9 @@ class Fp16Optimizer {
   /// again.
   /// @param loss one element, finite or not
   /// @param update_fp32_grads false: more losses of this leaf follow, or update_fp32_grads()
-  /// @throws ArgumentError when this rank has no leaf left in this step
+  /// @throws ArgumentError when this rank has no leaf left in this step, after a backward that
+  /// threw
+  ///         half-way, and for a parameter that was thawed since zero_grad
   void backward(const torch::Tensor& loss, bool update_fp32_grads = true);
   /// End the leaf that backward(loss, false) left open.
   /// @throws ArgumentError when no leaf is open
@@ -140,8 +149,8 @@ class Fp16Optimizer {
   /// @param norm_type p of the p-norm, above 0; infinity: the largest magnitude. For 1, 2 and
   ///        infinity the bits do not depend on the machine.
   /// @returns the norm before clipping, or -1 on overflow; equal on all ranks
-  /// @throws ArgumentError on all ranks when a p-norm of finite gradients does not fit FP64, and
-  ///         what step() refuses
+  /// @throws ArgumentError on all ranks when max_norm or norm_type is not above 0 on one of them,
+  ///         when a p-norm of finite gradients does not fit FP64, and what step() refuses
   double clip_fp32_grads(double max_norm, double norm_type = 2.0);
   /// The gradients that the step will apply: mean over the leaves, unscaled, clipped, FP32, whole,
   /// in the order of layout().parameters(); undefined where no leaf used the parameter. Comes after
@@ -150,7 +159,7 @@ class Fp16Optimizer {
   /// Finish the step. A rank without a leaf calls it too.
   /// @throws DivergedError on all ranks: stuck at the smallest loss scale, or replicas differ
   /// @throws ArgumentError on all ranks when one of them did not end each of its leaves, or when
-  ///         they clip differently, or have other options or frozen parameters
+  ///         they clip differently, or have other options, buffers or frozen parameters
   /// @throws ConfigurationError on all ranks for options of a param group that no step makes sense
   ///         with, or that call for arrays that were not kept from the start
   StepReport step();
@@ -170,14 +179,15 @@ class Fp16Optimizer {
   /// new ones are made from their values on rank 0.
   /// @param names of the new parameters; empty: param_N, counted on
   /// @throws AgreedError on all ranks when a parameter is in a group already or cannot be trained,
-  ///         when names or options do not fit, or inside a step; ConfigurationError on all ranks
-  ///         when they disagree, or for options that call for arrays not kept from the start. The
+  ///         when names or options do not fit (also options that call for arrays not kept from the
+  ///         start), or inside a step; ConfigurationError on all ranks when they disagree. The
   ///         group is not added then.
   void add_param_group(const torch::optim::OptimizerParamGroup& group,
                        const std::vector<std::string>& names = {});
 
   float loss_scale() const noexcept;
-  /// The same value on all ranks; takes effect at the next zero_grad.
+  /// The same value on all ranks; takes effect at the next zero_grad, but an overflow of the step
+  /// in progress lowers it.
   void set_loss_scale(float scale);
   /// Rate of the first param group.
   double lr() const;
@@ -197,7 +207,8 @@ class Fp16Optimizer {
   std::int64_t applied_steps() const noexcept;
   OptimizerState state() const;
   /// Local; the same state on all ranks.
-  /// @throws ArgumentError when the number of parameters differs
+  /// @throws ArgumentError inside a step, when the number of parameters differs, and for counters
+  ///         that no optimizer can have
   void load_state(const OptimizerState& state);
   /// Local.
   ShardView shard();
@@ -207,7 +218,8 @@ class Fp16Optimizer {
   /// publish its masters.
   /// @throws AgreedError on all ranks when the type of the optimizer, parameters, arrays, intervals
   ///         or param groups differ or values are not finite on one of them; ConfigurationError on
-  ///         all ranks when they bring different states; both before anything changed
+  ///         all ranks when they bring different states, or options that call for arrays that are
+  ///         not kept; nothing has changed then
   void load_state_dict(const StateDict& dict);
   /// Collective. Round all masters into all replicas; call it after loading through shard().
   void publish_masters();

@@ -36,9 +36,20 @@ struct FlatParts {
   MasterShard shard;
 };
 
-struct Fp16Optimizer::Impl {
-  Impl(std::unique_ptr<torch::optim::Optimizer> optimizer, comm::Communicator& communicator,
-       Fp16OptimizerOptions given);
+/// What an optimizer holds that a rank can make alone, and fail to.
+struct LocalParts {
+  /// Local. @throws ConfigurationError
+  LocalParts(std::unique_ptr<torch::optim::Optimizer> optimizer, Fp16OptimizerOptions given);
+
+  Fp16OptimizerOptions options;  // parameters and buffers are moved out of it
+  InnerOptimizer inner;
+  std::vector<NamedParameter> parameters;
+  LossScaler scaler;
+};
+
+struct Fp16Optimizer::Impl : LocalParts {
+  /// Collective.
+  Impl(LocalParts local, comm::Communicator& communicator);
 
   // The step (fp16_optimizer.cpp).
   void start_step();
@@ -47,7 +58,10 @@ struct Fp16Optimizer::Impl {
   void reduce_and_agree(double max_norm, Norm norm, double power);
   void agree(double max_norm, Norm norm, double power);
   StepReport finish_step();
-  void take_changed_options();
+  void check_changed_options();
+  void agree_on_options();
+  void require_clipping(double max_norm, double power) const;
+  void require_norm_in_range(double power);
   void discard_step();
   void apply();
   StepReport report() const;
@@ -66,8 +80,11 @@ struct Fp16Optimizer::Impl {
   void move_shard_to(FlatParts& next) const;
 
   // The state (fp16_optimizer_state.cpp).
+  void write_mean_gradients(std::span<float> shard_values);
+  bool has_mean_gradient();
   std::vector<torch::Tensor> mean_gradients();
   OptimizerState state() const;
+  void check_state(const OptimizerState& state) const;
   void load_state(const OptimizerState& state);
   StateDict state_dict() const;
   void check_dict(const StateDict& dict, const ShardView& view) const;
@@ -81,18 +98,14 @@ struct Fp16Optimizer::Impl {
   std::uint64_t replica_hash() const;
 
   comm::Communicator& world;
-  Fp16OptimizerOptions options;  // parameters and buffers are moved out of it
-  InnerOptimizer inner;
-  std::vector<NamedParameter> parameters;
   int leaves;
-  LossScaler scaler;
   ModuleBuffers buffers;
   std::unique_ptr<FlatParts> parts;
   ParameterClaim claim;
   std::int64_t applied_steps = 0;
   std::int64_t skipped_steps = 0;
   std::uint64_t requests = 0;
-  std::uint64_t applied_options = 0;  // hash of those the last step was applied with
+  std::uint64_t checked_options = 0;  // hash of those that were checked last
   bool replicas_are_averages = false;
 
   // The step in progress.
@@ -102,7 +115,8 @@ struct Fp16Optimizer::Impl {
     std::optional<double> leaf_loss;  // of the leaf that has not
     std::vector<double> buffer_values;
     std::optional<Agreed> agreed;
-    std::uint64_t options = 0;  // hash, when it was agreed on
+    std::uint64_t options = 0;  // hash, as agreed on
+    bool has_failed = false;    // a backward threw half-way
     double norm = 0.0;
     double clip_factor = 1.0;
     double reduce_ms = 0.0, agree_ms = 0.0, update_ms = 0.0, publish_ms = 0.0;

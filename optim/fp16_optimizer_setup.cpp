@@ -15,7 +15,9 @@ namespace {
 
 LossScaler scaler_of(const Fp16OptimizerOptions& options) {
   LossScalerOptions scaler = options.scaler;
-  scaler.ceiling = std::min(scaler.ceiling, 0x1p127);  // the loss is multiplied in FP32
+  // The loss is multiplied by the scale, over a power of two below 2^16, in FP32.
+  scaler.ceiling = std::min(scaler.ceiling, 0x1p127);
+  scaler.floor = std::max(scaler.floor, 0x1p-110);
   return options.dynamic_loss_scale
              ? LossScaler::dynamic(scaler)
              : LossScaler::fixed(static_cast<float>(options.static_loss_scale), scaler);
@@ -57,6 +59,8 @@ std::vector<NamedParameter> named_parameters(Fp16OptimizerOptions& options, Inne
       without_ties(options.parameters.empty() ? inner.parameters() : std::move(options.parameters));
   options.parameters.clear();
   inner.bind(parameters);
+  layout_of(parameters);
+  ParameterClaim().check(parameters);
   return parameters;
 }
 
@@ -108,14 +112,17 @@ FlatParts::FlatParts(comm::Communicator& world, std::span<const NamedParameter> 
       publisher(world, flat.replica(), segment_places(layout)),
       shard(world, layout, inner.rule().moments(), options.ema_decay > 0.0) {}
 
-Fp16Optimizer::Impl::Impl(std::unique_ptr<torch::optim::Optimizer> optimizer,
-                          comm::Communicator& communicator, Fp16OptimizerOptions given)
-    : world(communicator),
-      options(checked(std::move(given))),
+LocalParts::LocalParts(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                       Fp16OptimizerOptions given)
+    : options(checked(std::move(given))),
       inner(std::move(optimizer)),
       parameters(named_parameters(options, inner)),
+      scaler(scaler_of(options)) {}
+
+Fp16Optimizer::Impl::Impl(LocalParts local, comm::Communicator& communicator)
+    : LocalParts(std::move(local)),
+      world(communicator),
       leaves(options.leaves == 0 ? communicator.world() : options.leaves),
-      scaler(scaler_of(options)),
       buffers(world, checked_buffers(world, options)),
       parts(std::make_unique<FlatParts>(world, parameters, options, leaves, buffers.values(),
                                         inner)) {
@@ -231,7 +238,7 @@ void Fp16Optimizer::Impl::add_param_group(const torch::optim::OptimizerParamGrou
   inner.add_group(group, all);
   std::unique_ptr<FlatParts> next;
   try {
-    inner.check_options();
+    world.agree_all_ok("add_param_group", [&] { inner.check_options(); });
     next = std::make_unique<FlatParts>(world, all, options, leaves, buffers.values(), inner);
   } catch (const Error&) {
     inner.remove_last_group();
@@ -254,8 +261,12 @@ void Fp16Optimizer::Impl::add_param_group(const torch::optim::OptimizerParamGrou
 }
 
 Fp16Optimizer::Fp16Optimizer(std::unique_ptr<torch::optim::Optimizer> inner,
-                             comm::Communicator& world, Fp16OptimizerOptions options)
-    : impl_(std::make_unique<Impl>(std::move(inner), world, std::move(options))) {}
+                             comm::Communicator& world, Fp16OptimizerOptions options) {
+  std::optional<LocalParts> local;
+  world.agree_all_ok("making an Fp16Optimizer",
+                     [&] { local.emplace(std::move(inner), std::move(options)); });
+  impl_ = std::make_unique<Impl>(std::move(*local), world);
+}
 Fp16Optimizer::~Fp16Optimizer() = default;
 
 void Fp16Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group,

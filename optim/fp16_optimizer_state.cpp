@@ -8,6 +8,7 @@
 #include "optim/fp16_optimizer_impl.hpp"
 #include "optim/hash.hpp"
 #include "optim/large_array.hpp"
+#include "optim/number_text.hpp"
 
 namespace vsr::optim {
 namespace {
@@ -30,16 +31,28 @@ std::uint64_t hash_of_plain_state(const StateDict& dict) {
 
 }  // namespace
 
-std::vector<torch::Tensor> Fp16Optimizer::Impl::mean_gradients() {
+// Unscaled and clipped, where this rank's shard holds them.
+void Fp16Optimizer::Impl::write_mean_gradients(std::span<float> shard_values) {
   const MasterShard& shard = parts->shard;
-  const LargeArray<float> mine(shard.elements());
   const StepInput input{.gradients = parts->reducer,
                         .factor = factor(),
                         .used = current->agreed->used,
                         .publisher = parts->publisher};
   for (const Piece& piece : shard.pieces())
     mean_gradient(update_piece(shard, piece, input),
-                  shard.part(mine.span(), shard.segment_of(piece)), shard.isa());
+                  shard.part(shard_values, shard.segment_of(piece)), shard.isa());
+}
+
+bool Fp16Optimizer::Impl::has_mean_gradient() {
+  const LargeArray<float> mine(parts->shard.elements());
+  write_mean_gradients(mine.span());
+  return std::ranges::any_of(mine.span(), [](float value) { return value != 0.0F; });
+}
+
+std::vector<torch::Tensor> Fp16Optimizer::Impl::mean_gradients() {
+  const MasterShard& shard = parts->shard;
+  const LargeArray<float> mine(shard.elements());
+  write_mean_gradients(mine.span());
   std::vector<torch::Tensor> gradients;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     gradients.emplace_back();
@@ -56,11 +69,30 @@ OptimizerState Fp16Optimizer::Impl::state() const {
   return {scaler.state(), applied_steps, skipped_steps, {counters.begin(), counters.end()}};
 }
 
-void Fp16Optimizer::Impl::load_state(const OptimizerState& state) {
-  const auto counters = parts->shard.counters();
-  VSR_CHECK(state.parameters.size() == counters.size(),
+void Fp16Optimizer::Impl::check_state(const OptimizerState& state) const {
+  VSR_CHECK(state.parameters.size() == parameters.size(),
             "the state counts " + std::to_string(state.parameters.size()) +
-                " parameters, this optimizer has " + std::to_string(counters.size()));
+                " parameters, this optimizer has " + std::to_string(parameters.size()));
+  VSR_CHECK(state.applied_steps >= 0 && state.skipped_steps >= 0,
+            "the state counts " + std::to_string(state.applied_steps) + " applied and " +
+                std::to_string(state.skipped_steps) + " skipped steps");
+  const auto is_power = [](double power) { return power >= 0.0 && power <= 1.0; };
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const ParameterCounters& counters = state.parameters[i];
+    VSR_CHECK(
+        counters.steps >= 0 && is_power(counters.beta1_power) && is_power(counters.beta2_power),
+        "the state of parameter " + parameters[i].name + " counts " +
+            std::to_string(counters.steps) + " steps with powers of betas " +
+            number_text(counters.beta1_power) + " and " + number_text(counters.beta2_power));
+  }
+  LossScaler(scaler).load_state(state.scaler);  // throws here rather than half-way
+}
+
+void Fp16Optimizer::Impl::load_state(const OptimizerState& state) {
+  VSR_CHECK(is_between_steps(), "state is loaded between steps; call discard_step before");
+  check_state(state);
+  const auto counters = parts->shard.counters();
+  current.reset();
   scaler.load_state(state.scaler);
   applied_steps = state.applied_steps;
   skipped_steps = state.skipped_steps;
@@ -73,7 +105,10 @@ StateDict Fp16Optimizer::Impl::state_dict() const {
   dict.state = state();
   dict.optimizer = inner.kind();
   dict.groups = inner.options();
-  for (const NamedParameter& parameter : parameters) dict.parameters.push_back(parameter.name);
+  for (const NamedParameter& parameter : parameters) {
+    dict.parameters.push_back(parameter.name);
+    dict.shapes.push_back(parameter.replica.sizes().vec());
+  }
   dict.intervals = view.intervals();
   for (std::size_t array = 0; array < view.arrays.size(); ++array)
     dict.arrays[view.arrays[array]] = view.copy(array);
@@ -86,17 +121,23 @@ void Fp16Optimizer::Impl::check_dict(const StateDict& dict, const ShardView& vie
             "load_state_dict comes between steps; finish this one or call discard_step");
   VSR_CHECK(dict.optimizer == inner.kind(),
             "the state is of " + dict.optimizer + ", the inner optimizer here is " + inner.kind());
-  VSR_CHECK(dict.parameters.size() == parameters.size() &&
-                dict.state.parameters.size() == parameters.size(),
+  VSR_CHECK(dict.parameters.size() == parameters.size() && dict.shapes.size() == parameters.size(),
             "the state has " + std::to_string(dict.parameters.size()) +
                 " parameters, this optimizer has " + std::to_string(parameters.size()));
-  for (std::size_t i = 0; i < parameters.size(); ++i)
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
     VSR_CHECK(dict.parameters[i] == parameters[i].name,
               "parameter " + std::to_string(i) + " is called " + dict.parameters[i] +
                   " in the state and " + parameters[i].name + " here");
+    VSR_CHECK(dict.shapes[i] == parameters[i].replica.sizes(),
+              "parameter " + parameters[i].name + " has another shape in the state");
+  }
   VSR_CHECK(dict.intervals == view.intervals(),
             "the state was cut for another number of ranks or other shapes; use a checkpoint to "
             "change the number of ranks");
+  for (const auto& [array, values] : dict.arrays)
+    VSR_CHECK(std::ranges::find(view.arrays, array) != view.arrays.end(),
+              "the state has the array " + array +
+                  ", which this optimizer, with its options, does not keep");
   for (const std::string& array : view.arrays) {
     const auto found = dict.arrays.find(array);
     VSR_CHECK(found != dict.arrays.end(), "the state lacks the array " + array);
@@ -105,7 +146,7 @@ void Fp16Optimizer::Impl::check_dict(const StateDict& dict, const ShardView& vie
     VSR_CHECK(std::ranges::all_of(found->second, [](float value) { return std::isfinite(value); }),
               "the array " + array + " of the state holds values that are not finite");
   }
-  LossScaler(scaler).load_state(dict.state.scaler);  // throws here rather than half-way
+  check_state(dict.state);
   inner.check_numbers(dict.groups);
 }
 
@@ -115,11 +156,17 @@ void Fp16Optimizer::Impl::load_state_dict(const StateDict& dict) {
   require_same_on_all(world, hash_of_plain_state(dict),
                       "another state (counters, loss scaler or options of param groups) than rank "
                       "0; load the snapshots that all ranks took at the same step");
+  const auto groups_before = inner.options();
   inner.set_options(dict.groups);
+  try {
+    inner.check_options();
+  } catch (const Error&) {
+    inner.set_options(groups_before);
+    throw;
+  }
   load_state(dict.state);
   for (std::size_t array = 0; array < view.arrays.size(); ++array)
     view.fill(array, dict.arrays.at(view.arrays[array]));
-  applied_options = 0;
   publish(MasterShard::kMaster);
 }
 

@@ -90,7 +90,7 @@ class SgdUpdate : public UpdateRule {
     auto& state = static_cast<torch::optim::SGDParamState&>(base);
     const std::int64_t steps = state.momentum_buffer().defined() ? 1 : 0;
     if (moments().empty()) return {steps, 1.0, 1.0, {}};
-    return {steps, 1.0, 1.0, {state.momentum_buffer()}};
+    return {steps, 0.0, 1.0, {state.momentum_buffer()}};  // 0: the momentum began
   }
 
   void attach(MasterShard&, GroupOf) override { remember_groups(); }

@@ -82,10 +82,15 @@ void step_adam(MasterShard& shard, const StepInput& input, std::span<const AdamR
 
 void step_sgd(MasterShard& shard, const StepInput& input, std::span<const SgdRule> rules) {
   shard.count_step(input.used, nullptr);
+  std::vector<bool> starts(rules.size());  // alike on all ranks, whatever their pieces
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    double& unstarted = shard.counters()[i].beta1_power;
+    starts[i] = input.used[i] != 0 && rules[i].momentum != 0.0 && unstarted != 0.0;
+    if (starts[i]) unstarted = 0.0;
+  }
   for_each_used(shard, input, [&](const Piece& piece) {
-    const bool is_first = shard.counters()[piece.parameter].steps == 1;
     update_sgd(update_piece(shard, piece, input),
-               sgd_coefficients(rules[piece.parameter], is_first), shard.isa());
+               sgd_coefficients(rules[piece.parameter], starts[piece.parameter]), shard.isa());
   });
 }
 

@@ -113,9 +113,9 @@ ShardView MasterShard::view() const {
 void MasterShard::set(std::size_t array, std::size_t parameter, std::span<const float> values) {
   VSR_CHECK(static_cast<std::int64_t>(values.size()) == layout_.places()[parameter].numel,
             "parameter " + layout_.parameters()[parameter].name + " has another number of values");
-  for (const Piece& piece : pieces_)
-    if (piece.parameter == parameter)
-      std::ranges::copy(subspan_of(values, piece.in_parameter), part(array, piece).begin());
+  // Pieces are in logical order, and so in that of parameters.
+  for (const Piece& piece : std::ranges::equal_range(pieces_, parameter, {}, &Piece::parameter))
+    std::ranges::copy(subspan_of(values, piece.in_parameter), part(array, piece).begin());
 }
 
 std::vector<float> MasterShard::gather(std::size_t array, std::size_t parameter) const {

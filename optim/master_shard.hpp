@@ -20,8 +20,9 @@ namespace vsr::optim {
 
 /// Counters of one parameter.
 struct ParameterCounters {
-  std::int64_t steps = 0;    ///< applied steps in which the parameter was used
-  double beta1_power = 1.0;  ///< beta1^steps as a running FP64 product; 1 for rules without
+  std::int64_t steps = 0;  ///< applied steps in which the parameter was used
+  /// beta1^steps as a running FP64 product; 1 for rules without; SGD: 0 once its momentum began.
+  double beta1_power = 1.0;
   double beta2_power = 1.0;
   friend bool operator==(const ParameterCounters&, const ParameterCounters&) = default;
 };

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/module_tensors.hpp"
 
+#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_set>
 
 #include "comm/error.hpp"
 #include "optim/agreement.hpp"
+#include "optim/hash.hpp"
 
 namespace vsr::optim {
 namespace {
@@ -54,6 +57,53 @@ std::span<std::byte> bytes_of(const torch::Tensor& contiguous) {
   return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
 }
 
+// Equal values are their own mean, to the last bit.
+double mean_of(std::span<const std::vector<double>> leaves, std::size_t index) {
+  const double first = leaves.front()[index];
+  double sum = 0.0;
+  bool are_equal = true;
+  for (const std::vector<double>& leaf : leaves) {
+    sum += leaf[index];
+    are_equal = are_equal && leaf[index] == first;
+  }
+  return are_equal ? first : sum / static_cast<double>(leaves.size());
+}
+
+// The bytes between the first and the last element.
+struct Extent {
+  const std::byte* begin;
+  const std::byte* end;
+  const NamedParameter* parameter;
+};
+
+Extent extent_of(const NamedParameter& parameter) {
+  const torch::Tensor& tensor = parameter.replica;
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const auto* const begin = static_cast<const std::byte*>(tensor.data_ptr());
+  return {begin, begin + static_cast<std::size_t>(last + 1) * tensor.element_size(), &parameter};
+}
+
+// Views that interleave share no element.
+bool overlap(const Extent& a, const Extent& b) {
+  const auto status = at::get_overlap_status(a.parameter->replica, b.parameter->replica);
+  return status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial;
+}
+
+// Two tensors over one memory would become two parameters; one tensor under two names is tied.
+void require_apart(std::span<const NamedParameter> parameters) {
+  std::vector<Extent> extents;
+  for (const NamedParameter& parameter : parameters)
+    if (parameter.replica.numel() > 0) extents.push_back(extent_of(parameter));
+  std::ranges::sort(extents, {}, &Extent::begin);
+  for (std::size_t i = 1; i < extents.size(); ++i)
+    if (extents[i].begin < extents[i - 1].end && overlap(extents[i - 1], extents[i]))
+      throw ConfigurationError("parameters " + extents[i - 1].parameter->name + " and " +
+                               extents[i].parameter->name +
+                               " share memory but are different tensors, so a step would part "
+                               "them; register one tensor under both names instead");
+}
+
 }  // namespace
 
 std::vector<NamedParameter> without_ties(std::vector<NamedParameter> parameters) {
@@ -75,6 +125,7 @@ FlatLayout layout_of(std::span<const NamedParameter> parameters) {
     specs.push_back({parameter.name, parameter.replica.sizes().vec(), dtype_of(parameter),
                      parameter.replica.requires_grad()});
   }
+  require_apart(parameters);
   return FlatLayout(std::move(specs));
 }
 
@@ -145,12 +196,23 @@ void FlatBuffers::zero_gradients() {
   }
 }
 
+void FlatBuffers::require_attached() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    VSR_CHECK(parameters_[i].numel() == 0 || parameters_[i].data_ptr() == replica_of(i).data(),
+              "the memory of parameter " + layout_.parameters()[i].name +
+                  " was replaced after the optimizer was made (by torch::load, to() or set_data), "
+                  "so no step would reach it; load and convert the module before");
+}
+
 void FlatBuffers::adopt_gradients(bool is_first) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& view = gradient_views_[i];
-    const torch::Tensor gradient = view.defined() ? parameters_[i].grad() : view;
-    if (!view.defined() || gradient.is_same(view)) continue;
+    const torch::Tensor gradient = parameters_[i].grad();
+    VSR_CHECK(view.defined() || !gradient.defined(),
+              "parameter " + layout_.parameters()[i].name +
+                  " was thawed inside a step; thaw between step and zero_grad");
+    if (gradient.is_same(view)) continue;
     if (gradient.defined() && ((*flags_)[i] & ParameterFlags::kUsed) != 0) {
       VSR_CHECK(is_first, "the gradient of " + layout_.parameters()[i].name +
                               " was replaced between two leaves; use our zero_grad only");
@@ -179,6 +241,13 @@ void ModuleBuffers::remember() {
   for (const NamedBuffer& buffer : buffers_) step_values_.push_back(buffer.value.clone());
 }
 
+std::uint64_t ModuleBuffers::hash() const {
+  std::vector<std::uint64_t> hashes;
+  for (const torch::Tensor& values : step_values_)
+    hashes.push_back(xxh3_64(bytes_of(values.contiguous())));
+  return xxh3_64(std::as_bytes(std::span(hashes)));
+}
+
 void ModuleBuffers::restore() {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].value.copy_(step_values_[i]);
@@ -199,14 +268,12 @@ void ModuleBuffers::commit(std::span<const std::vector<double>> leaf_results) {
   std::size_t at = 0;
   for (NamedBuffer& buffer : buffers_) {
     const auto numel = static_cast<std::size_t>(buffer.value.numel());
-    torch::Tensor mean = torch::zeros(buffer.value.sizes(), torch::kDouble);
-    const std::span<double> sums(mean.data_ptr<double>(), numel);
+    const torch::Tensor mean = torch::empty(buffer.value.sizes(), torch::kDouble);
+    const std::span<double> means(mean.data_ptr<double>(), numel);
     const bool is_mean = buffer.value.is_floating_point();
     const auto leaves = is_mean ? leaf_results : leaf_results.first(1);
-    for (const std::vector<double>& leaf : leaves)
-      for (std::size_t i = 0; i < numel; ++i) sums[i] += leaf[at + i];
-    for (double& sum : sums) sum /= static_cast<double>(leaves.size());
-    buffer.value.copy_(mean);
+    for (std::size_t i = 0; i < numel; ++i) means[i] = mean_of(leaves, at + i);
+    if (!buffer.value.to(torch::kDouble).equal(mean)) buffer.value.copy_(mean);
     at += numel;
   }
 }

@@ -53,9 +53,12 @@ class FlatBuffers {
   /// Gradients and used flags are zero, gradients are our views again, and parameters that were
   /// frozen or thawed since lose or get theirs.
   void zero_gradients();
+  /// @throws ArgumentError for a parameter whose memory was replaced since attach()
+  void require_attached() const;
   /// A gradient that autograd put elsewhere is brought into its view.
   /// @param is_first no gradient was added since zero_gradients
-  /// @throws ArgumentError where that is impossible, as the view already holds other leaves
+  /// @throws ArgumentError where that is impossible, as the view already holds other leaves, and
+  ///         for a parameter that was thawed since zero_gradients
   void adopt_gradients(bool is_first);
   /// Zero the gradients only: what a leaf leaves behind once it is reduced.
   void clear_gradients();
@@ -90,12 +93,15 @@ class ModuleBuffers {
   std::size_t values() const noexcept { return values_; }
   /// The current values are those of the step.
   void remember();
+  /// XXH3-64 of the step's values.
+  std::uint64_t hash() const;
   /// Go back to the step's values.
   void restore();
   /// Append the leaf's results to `results` and go back to the step's values.
   void take_leaf(std::vector<double>& results);
-  /// Floating buffers become the mean of the leaves' results, added in leaf order in FP64; integer
-  /// buffers become those of leaf 0.
+  /// Floating buffers become the mean of the leaves' results, added in leaf order in FP64 (equal
+  /// ones stay what they are); integer buffers become those of leaf 0, exact up to 2^53. A buffer
+  /// that no leaf changed is not touched.
   void commit(std::span<const std::vector<double>> leaf_results);
 
  private:

@@ -206,8 +206,9 @@ TEST(Leaf, AForwardPassThatWasGivenUpLeavesNoTrace) {
   optimizer->zero_grad();
   mean.fill_(9);
   EXPECT_THROW(optimizer->backward(torch::ones({})), std::exception);  // it needs no gradient
-  optimizer->zero_grad();
+  optimizer->discard_step();
   EXPECT_EQ(numbers_of(mean), (Numbers{0, 0}));
+  optimizer->zero_grad();
   if (!optimizer->my_leaves().empty()) optimizer->backward(loss_giving(w, {{1}}) + 2.5);
   EXPECT_EQ(optimizer->step().loss, 2.5);
 }
@@ -249,7 +250,7 @@ TEST(Ema, FollowsAppliedStepsOnlyAndCanBePublished) {
   const std::vector<NamedParameter> v = {parameter("v", {1})};
   const auto plain = sgd_for(v, {.leaves = 1});
   EXPECT_THROW(plain->publish_ema(), ArgumentError);
-  EXPECT_THROW(sgd_for(v, {.leaves = 1, .ema_decay = 1.0}), ConfigurationError);
+  EXPECT_THROW(sgd_for(v, {.leaves = 1, .ema_decay = 1.0}), AgreedError);
 }
 
 TEST(StateDict, OfAnotherOptimizerIsRefusedBeforeAnythingChanged) {
@@ -290,6 +291,39 @@ TEST(StateDict, OfAnotherOptimizerIsRefusedBeforeAnythingChanged) {
   for (float& value : bad.arrays["master"]) value = std::nanf("");
   if (world().rank() != 0) bad.arrays = good.arrays;  // the fault of one rank is that of all
   expect_refused(bad, "master of the state holds values that are not finite");
+}
+
+TEST(StateDict, ThatNoOptimizerCanHaveIsRefused) {
+  const std::vector<NamedParameter> w = {parameter("w", {1, 2})};
+  const auto sgd = optimizer_for<torch::optim::SGD>(w, torch::optim::SGDOptions(0.5),
+                                                    {.leaves = 1, .ema_decay = 0.5});
+  const StateDict good = sgd->state_dict();
+  const auto expect_refused = [&](const auto& change, const std::string& part) {
+    StateDict bad = good;
+    change(bad);
+    expect_in(part, message_of<AgreedError>([&] { sgd->load_state_dict(bad); }));
+    EXPECT_EQ(sgd->state(), good.state);
+    EXPECT_EQ(sgd->lr(), 0.5);
+  };
+  for (const double power : {std::nan(""), 1 / 0.9, -0.5, 5e299})
+    expect_refused([&](StateDict& d) { d.state.parameters[0].beta1_power = power; },
+                   "powers of betas");
+  expect_refused([](StateDict& d) { d.state.parameters[0].steps = -3; }, "counts -3 steps");
+  expect_refused([](StateDict& d) { d.state.applied_steps = -5; }, "counts -5 applied");
+  expect_refused([](StateDict& d) { d.shapes[0] = {2, 1}; }, "w has another shape");
+  expect_refused([](StateDict& d) { d.arrays["exp_avg"] = d.arrays["master"]; },
+                 "has the array exp_avg, which this optimizer");
+  // Options that call for an array nobody keeps; alike on all ranks, so it is found after they met.
+  StateDict moving = good;
+  moving.groups[0]["momentum"] = 0.9;
+  expect_in("began without momentum",
+            message_of<ConfigurationError>([&] { sgd->load_state_dict(moving); }));
+  EXPECT_EQ(sgd->state_dict().groups, good.groups);
+  EXPECT_THROW(sgd->load_state({}), ArgumentError);
+  // A step that was begun only is begun anew afterwards.
+  sgd->zero_grad();
+  sgd->load_state_dict(good);
+  EXPECT_THROW(sgd->step(), ArgumentError);
 }
 
 TEST(StateDict, MustBeOfTheSameStepOnAllRanks) {

@@ -125,23 +125,26 @@ TEST(Options, ChangedOnOneRankAreRefusedByAll) {
   expect_next_step_clean(*sgd, w);
 }
 
-TEST(Options, ChangedOnOneRankAfterClippingEndTheRun) {
+TEST(Options, MayChangeAfterClippingAlikeOnAllRanks) {
   const std::vector<NamedParameter> w = {parameter("w", {0, 0})};
   const auto sgd = sgd_for(w, {.leaves = 1});
   run_given(*sgd, w, {{{1, 1}}});
   sgd->clip_fp32_grads(100.0);
-  sgd->set_lr(2.0);  // alike on all: allowed
+  sgd->set_lr(2.0);
   sgd->step();
   EXPECT_EQ(masters_of(*sgd, 0), (Numbers{-2, -2}));
   if (world().world() == 1) return;
-  run_given(*sgd, w, {{{1, 1}}});
-  sgd->clip_fp32_grads(100.0);
-  if (world().rank() == 1) sgd->set_lr(0.5);
-  sgd->step();
-  sgd->set_lr(1.0);
-  run_given(*sgd, w, {{{1, 1}}});
-  expect_in("with other optimizer options on rank 1",
-            message_of<DivergedError>([&] { sgd->step(); }));
+  for (const double other : {0.5, -1.0}) {  // also one that cannot work there
+    run_given(*sgd, w, {{{1, 1}}});
+    sgd->clip_fp32_grads(100.0);
+    auto& options =
+        static_cast<torch::optim::SGDOptions&>(sgd->inner().param_groups()[0].options());
+    if (world().rank() == 1) options.lr(other);
+    expect_in("rank 1 has other optimizer options",
+              message_of<ArgumentError>([&] { sgd->step(); }));
+    options.lr(1.0);
+    expect_next_step_clean(*sgd, w);
+  }
 }
 
 TEST(Options, ThatCannotWorkAreRefused) {
@@ -181,7 +184,7 @@ TEST(Options, ThatCannotWorkAreRefused) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     groups.emplace_back(
         tensors_of(v), std::make_unique<torch::optim::SGDOptions>(group_with(momentum, dampening)));
-    expect_in("nesterov needs momentum", message_of<ConfigurationError>([&] {
+    expect_in("nesterov needs momentum", message_of<AgreedError>([&] {
                 Fp16Optimizer(
                     std::make_unique<torch::optim::SGD>(groups, torch::optim::SGDOptions(0.1)),
                     world(), {.leaves = 1, .parameters = v});
@@ -215,7 +218,7 @@ TEST(Groups, ARefusedGroupLeavesNoTrace) {
   expect_unchanged();
   auto moving = options();
   moving->momentum(0.9);
-  expect_in("but the optimizer was made without", message_of<ConfigurationError>([&] {
+  expect_in("but the optimizer was made without", message_of<AgreedError>([&] {
               sgd->add_param_group({{fresh}, std::move(moving)});
             }));
   expect_unchanged();
@@ -249,7 +252,7 @@ TEST(Groups, ThatCallForArraysNobodyKeepsAreRefused) {
   const Tensor fresh = torch::zeros({2}, torch::kHalf).set_requires_grad(true);
   const auto expect_refused = [&](Fp16Optimizer& optimizer, auto options, const char* part) {
     using Options = decltype(options);
-    expect_in(part, message_of<ConfigurationError>([&] {
+    expect_in(part, message_of<AgreedError>([&] {
                 optimizer.add_param_group({{fresh}, std::make_unique<Options>(options)});
               }));
     run_given(optimizer, w, {{{1}}});
@@ -271,7 +274,7 @@ TEST(Claim, AParameterHasOneOptimizerAtATime) {
   {
     const auto first = sgd_for(w, {.leaves = 1});
     expect_in("parameter w is trained by another Fp16Optimizer",
-              message_of<ConfigurationError>([&] { sgd_for(w, {.leaves = 1}); }));
+              message_of<AgreedError>([&] { sgd_for(w, {.leaves = 1}); }));
     const std::vector<NamedParameter> v = {parameter("v", {0})};
     const auto second = sgd_for(v, {.leaves = 1});
     expect_in("is trained by another", message_of<AgreedError>([&] {
@@ -284,6 +287,157 @@ TEST(Claim, AParameterHasOneOptimizerAtATime) {
   const auto after = sgd_for({{"w", w[0].replica, {}}}, {.leaves = 1});
   expect_next_step_clean(*after, w);
   EXPECT_EQ(masters_of(*after, 0), Numbers{-2});
+}
+
+TEST(Claim, ParametersOverOneMemoryAreRefused) {
+  const NamedParameter a = parameter("a", {1, 2, 3});
+  const Tensor same = a.replica.detach().set_requires_grad(true);
+  expect_in("a and b share memory", message_of<AgreedError>([&] {
+              sgd_for({a, {"b", same, {}}}, {.leaves = 1});
+            }));
+  const Tensor base = torch::zeros({2, 3}, torch::kHalf);
+  const Tensor left = base.slice(1, 0, 1).detach().set_requires_grad(true);
+  const Tensor right = base.slice(1, 1, 3).detach().set_requires_grad(true);
+  const std::vector<NamedParameter> beside = {{"left", left, {}}, {"right", right, {}}};
+  const auto sgd = sgd_for(beside, {.leaves = 1});
+  EXPECT_EQ(sgd->layout().parameters().size(), 2U);
+}
+
+TEST(Memory, OfAParameterThatIsReplacedLaterIsNoticed) {
+  const std::vector<NamedParameter> w = {parameter("w", {1, 2})};
+  const auto sgd = sgd_for(w, {.leaves = 1});
+  torch::Tensor replica = w[0].replica;
+  const Tensor flat = replica.detach();
+  replica.set_data(torch::zeros({2}, torch::kHalf));
+  expect_in("the memory of parameter w was replaced",
+            message_of<ArgumentError>([&] { sgd->zero_grad(); }));
+  replica.set_data(flat);
+  expect_next_step_clean(*sgd, w);
+}
+
+TEST(Failure, OfOneRankInTheConstructorIsThatOfAll) {
+  const bool is_bad = world().rank() == world().world() - 1;
+  const std::vector<NamedParameter> w = {
+      parameter("w", {0}, is_bad ? torch::kDouble : torch::kHalf)};
+  expect_in("parameter w has type Double",
+            message_of<AgreedError>([&] { sgd_for(w, {.leaves = 1}); }));
+  const std::vector<NamedParameter> v = {parameter("v", {0})};
+  expect_in("ema_decay is 1.5", message_of<AgreedError>([&] {
+              sgd_for(v, {.leaves = 1, .ema_decay = is_bad ? 1.5 : 0.5});
+            }));
+  expect_next_step_clean(*sgd_for(v, {.leaves = 1}), v);
+}
+
+TEST(Failure, OfABackwardHalfWayIsNotAddedTwice) {
+  const std::vector<NamedParameter> w = {parameter("w", {0}), parameter("v", {0})};
+  const auto sgd = sgd_for(w, {.leaves = world().world()});
+  bool throws = true;
+  w[1].replica.register_hook([&throws](const Tensor& gradient) -> Tensor {
+    if (throws) throw std::runtime_error("half-way");
+    return gradient;
+  });
+  sgd->zero_grad();
+  EXPECT_THROW(sgd->backward(loss_giving(w, {{5}, {5}})), std::runtime_error);
+  throws = false;
+  expect_in("failed half-way", message_of<ArgumentError>([&] {
+              sgd->backward(loss_giving(w, {{1}, {1}}));
+            }));
+  sgd->discard_step();
+  run_given(*sgd, w, std::vector<std::vector<Numbers>>(4, {{1}, {2}}));
+  EXPECT_TRUE(sgd->step().applied);
+  EXPECT_EQ(masters_of(*sgd, 0), Numbers{-1});
+  EXPECT_EQ(masters_of(*sgd, 1), Numbers{-2});
+}
+
+TEST(Failure, AParameterThawedInsideAStepIsNotLost) {
+  const std::vector<NamedParameter> w = {parameter("w", {0}), parameter("v", {0})};
+  const auto sgd = sgd_for(w, {.leaves = world().world()});
+  w[1].replica.set_requires_grad(false);
+  sgd->zero_grad();
+  w[1].replica.set_requires_grad(true);
+  expect_in("v was thawed inside a step", message_of<ArgumentError>([&] {
+              sgd->backward(loss_giving(w, {{1}, {1}}));
+            }));
+  sgd->discard_step();
+  run_given(*sgd, w, std::vector<std::vector<Numbers>>(4, {{1}, {2}}));
+  EXPECT_TRUE(sgd->step().applied);
+  EXPECT_EQ(masters_of(*sgd, 1), Numbers{-2});
+}
+
+TEST(Clip, BadNumbersOfOneRankAreRefusedByAll) {
+  const std::vector<NamedParameter> w = {parameter("w", {0})};
+  const auto sgd = sgd_for(w, {.leaves = 1});
+  const double nan = std::nan("");
+  for (const auto& [max_norm, norm_type] :
+       {std::pair(nan, 2.0), std::pair(0.0, 2.0), std::pair(-1.0, 2.0), std::pair(1.0, nan),
+        std::pair(1.0, 0.0), std::pair(1.0, -2.0)}) {
+    for (const bool everywhere : {true, false}) {
+      if (!everywhere && world().world() == 1) continue;
+      const bool is_bad = everywhere || world().rank() == 1;
+      run_given(*sgd, w, {{{1}}});
+      const std::string message = message_of<ArgumentError>(
+          [&] { sgd->clip_fp32_grads(is_bad ? max_norm : 1.0, is_bad ? norm_type : 2.0); });
+      expect_in(everywhere ? "expected" : "clips with another norm", message);
+    }
+  }
+  expect_next_step_clean(*sgd, w);
+}
+
+TEST(Clip, APNormThatUnderflowsIsRefusedByAll) {
+  const std::vector<NamedParameter> w = {parameter("w", Numbers(10, 0.0F))};
+  const auto sgd = sgd_for(w, {.leaves = 1});
+  run_given(*sgd, w, {{Numbers(10, 0.125F)}});
+  expect_in("400-norm of the gradients does not fit FP64",
+            message_of<ArgumentError>([&] { sgd->clip_fp32_grads(0.01, 400); }));
+  run_given(*sgd, w, {{Numbers(10, 0.0F)}});
+  EXPECT_EQ(sgd->clip_fp32_grads(0.01, 400), 0.0);  // no gradient at all
+  EXPECT_TRUE(sgd->step().applied);
+}
+
+TEST(Buffers, SetBetweenTwoZeroGradsStay) {
+  const std::vector<NamedParameter> w = {parameter("w", {0})};
+  const Tensor mean = torch::zeros({2});
+  const Tensor count = torch::full({1}, (std::int64_t{1} << 60) + 1, torch::kLong);
+  const Tensor third = torch::full({1}, 0.1, torch::kDouble);
+  const auto sgd =
+      sgd_for(w, {.leaves = 3, .buffers = {{"mean", mean}, {"count", count}, {"third", third}}});
+  sgd->zero_grad();
+  mean.fill_(7);
+  run_given(*sgd, w, {{{1}}, {{1}}, {{1}}});
+  EXPECT_TRUE(sgd->step().applied);
+  EXPECT_EQ(numbers_of(mean), (Numbers{7, 7}));
+  EXPECT_EQ(count.item<std::int64_t>(), (std::int64_t{1} << 60) + 1);
+  EXPECT_EQ(third.item<double>(), 0.1);
+}
+
+TEST(Buffers, ChangedByAForwardBeforeZeroGradAreNoticed) {
+  if (world().world() == 1) GTEST_SKIP() << "needs two ranks";
+  const std::vector<NamedParameter> w = {parameter("w", {0})};
+  const Tensor mean = torch::zeros({2});
+  const auto sgd = sgd_for(w, {.leaves = world().world(), .buffers = {{"mean", mean}}});
+  mean.fill_(world().rank());
+  run_given(*sgd, w, std::vector<std::vector<Numbers>>(4, {{1}}));
+  expect_in("forward passes come after zero_grad", message_of<ArgumentError>([&] { sgd->step(); }));
+  mean.fill_(3);
+  expect_next_step_clean(*sgd, w);
+}
+
+TEST(Sgd, MomentumBeginsWithItsFirstStep) {
+  const std::vector<NamedParameter> w = {parameter("w", {0})};
+  const auto sgd = optimizer_for<torch::optim::SGD>(
+      w, torch::optim::SGDOptions(1.0).momentum(0.5).dampening(0.5), {.leaves = 1});
+  auto& options = static_cast<torch::optim::SGDOptions&>(sgd->inner().param_groups()[0].options());
+  options.momentum(0.0);
+  const auto step = [&] {
+    run_given(*sgd, w, {{{1}}});
+    sgd->step();
+    return masters_of(*sgd, 0)[0];
+  };
+  EXPECT_EQ(step(), -1.0F);
+  EXPECT_EQ(step(), -2.0F);
+  options.momentum(0.5);
+  EXPECT_EQ(step(), -3.0F);  // the buffer starts as the gradient, undampened
+  EXPECT_EQ(step(), -4.0F);  // 0.5 × 1 + 0.5 × 1
 }
 
 class Faster : public torch::optim::SGD {
@@ -304,8 +458,8 @@ TEST(Inner, AStepOfItsOwnAndDerivedKindsAreRefused) {
 
   const std::vector<NamedParameter> v = {parameter("v", {0})};
   const torch::optim::SGDOptions options(0.1);
-  expect_in("does not know", message_of<ConfigurationError>(
-                                 [&] { optimizer_for<Faster>(v, options, {.leaves = 1}); }));
+  expect_in("does not know",
+            message_of<AgreedError>([&] { optimizer_for<Faster>(v, options, {.leaves = 1}); }));
 }
 
 }  // namespace
