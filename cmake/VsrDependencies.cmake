@@ -13,6 +13,13 @@ pkg_search_module(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)
 include(LibTorch)
 if(VSR_WITH_CUDA)
   enable_language(CUDA)
+  # CMake before 3.26 does not know how nvcc is asked for C++20, which our C++ targets call for; with
+  # Makefiles it asks even where a target only holds objects of nvcc.
+  foreach(kind STANDARD EXTENSION)
+    if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
+      set(CMAKE_CUDA20_${kind}_COMPILE_OPTION "-std=c++20")
+    endif()
+  endforeach()
   find_package(CUDAToolkit REQUIRED)
   find_path(VSR_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(VSR_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)

@@ -19,6 +19,10 @@ cmake -G Ninja -S "$VSR_SOURCE/tests/consumer" -B "$build" "${given[@]}" >"$work
   cmake --build "$build" --target consumer --parallel 2 >>"$work/output.txt" 2>&1 ||
   { tail -n 40 "$work/output.txt"; fail "the project of somebody else does not build"; }
 
+# The other generator asks for more: C++20 of nvcc, too.
+cmake -G "Unix Makefiles" -S "$VSR_SOURCE/tests/consumer" -B "$build.make" "${given[@]}" >"$work/output.txt" 2>&1 ||
+  { tail -n 20 "$work/output.txt"; fail "the project of somebody else is not configured with Makefiles"; }
+
 for option in VSR_BUILD_TESTS VSR_BUILD_BENCH VSR_WERROR; do
   grep -q "^$option:BOOL=OFF$" "$build/CMakeCache.txt" || fail "$option is not off in a subproject"
 done
