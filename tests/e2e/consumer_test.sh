@@ -7,7 +7,7 @@ own=$VSR_BIN/..
 # As deep as the build folder it stands beside, so that ccache finds what that one has compiled.
 build=$own/../consumer
 rm -rf "$build"
-trap 'rm -rf "$work" "$build"' EXIT
+trap 'rm -rf "$work" "$build" "$build.make"' EXIT
 
 # What this build was configured with counts there too.
 given=()
