@@ -94,12 +94,19 @@ void write_global_files(const fs::path& folder, const Snapshot& snapshot,
   } catch (const CheckpointError& error) {
     throw ArgumentError(std::string("the ranks' snapshots do not fit together: ") + error.what());
   }
-  const std::vector<std::byte> global = global_image(snapshot, shards);
+  const GlobalImage global = global_image(snapshot, shards);
   OutputFile file(folder / "global.h5");
-  file.write_at(global, 0);
+  file.write_at(global.bytes, 0);
   file.sync_and_close();
-  manifest.global_size_bytes = static_cast<std::int64_t>(global.size());
-  manifest.global_checksum = checksum(global);
+  manifest.global_size_bytes = static_cast<std::int64_t>(global.bytes.size());
+  manifest.global_checksum = checksum(global.bytes);
+  manifest.parameters = snapshot.parameters;
+  for (std::size_t i = 0; i < snapshot.buffers.size(); ++i) {
+    const BufferRecord& buffer = snapshot.buffers[i];
+    manifest.buffers.push_back(
+        {buffer.name, buffer.shape, buffer.dtype, global.buffer_offsets_bytes[i]});
+  }
+  manifest.state = snapshot.state;
   write_new_file(folder / "MANIFEST.json", to_text(manifest));
   fsync_folder(folder);
 }
