@@ -19,23 +19,19 @@ namespace fs = std::filesystem;
 
 std::vector<std::uint64_t> write_array(OutputFile& file, const std::vector<float>& values,
                                        const std::vector<comm::Interval>& intervals,
-                                       std::int64_t offset_bytes) {
+                                       std::int64_t offset_bytes,
+                                       std::atomic<std::int64_t>* written_bytes) {
   std::vector<std::uint64_t> checksums;
   std::span<const float> left(values);
   for (const comm::Interval block : checksum_blocks(intervals)) {
     const auto bytes = std::as_bytes(left.first(static_cast<std::size_t>(block.size())));
     checksums.push_back(checksum(bytes));
     file.write_at(bytes, offset_bytes);
+    if (written_bytes != nullptr) *written_bytes += static_cast<std::int64_t>(bytes.size());
     offset_bytes += static_cast<std::int64_t>(bytes.size());
     left = left.subspan(static_cast<std::size_t>(block.size()));
   }
   return checksums;
-}
-
-std::int64_t array_bytes(const ShardData& shard) {
-  std::size_t values = 0;
-  for (const auto& [name, array] : shard.arrays) values += array.size();
-  return static_cast<std::int64_t>(values * sizeof(float));
 }
 
 /// Where names cannot be swapped: the old checkpoint steps aside under a name that the next start
@@ -56,7 +52,14 @@ void replace_in_two_steps(const fs::path& temporary, const fs::path& target) {
 
 }  // namespace
 
-ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world) {
+std::int64_t array_bytes(const ShardData& shard) {
+  std::size_t values = 0;
+  for (const auto& [name, array] : shard.arrays) values += array.size();
+  return static_cast<std::int64_t>(values * sizeof(float));
+}
+
+ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world,
+                       std::atomic<std::int64_t>* written_bytes) {
   validate(snapshot);
   OutputFile file(folder / shard_name(rank, world));
   // The bulk first: a full disk or a quota then shows here, before HDF5 is asked for anything.
@@ -76,7 +79,7 @@ ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int ran
   for (const auto& [name, values] : snapshot.shard.arrays) {
     ArrayEntry& array = entry.arrays[name];
     array.offset_bytes = image.array_offsets_bytes.at(name);
-    array.checksums = write_array(file, values, entry.intervals, array.offset_bytes);
+    array.checksums = write_array(file, values, entry.intervals, array.offset_bytes, written_bytes);
   }
   file.sync_and_close();
   return entry;
