@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::chrono::milliseconds kLongestPoll(1000);
+/// A poll that took so long was slept through.
+constexpr std::int64_t kSleptNs = 1'500 * kNsPerMs;
 /// What ranks that wait beside a lower one leave it to tell, before they do themselves.
 constexpr std::int64_t kCourtesyMs = 3000;
 
@@ -47,11 +49,15 @@ Watchdog::~Watchdog() {
 
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
+  std::int64_t awake_since_ns = 0;
   while (!ends_) {
     const std::chrono::milliseconds deadline(deadline_ms_.load());
+    const std::int64_t before_ns = monotonic_ns();
     wake_.wait_for(lock, std::clamp(deadline / 10, std::chrono::milliseconds(1), kLongestPoll));
     if (ends_) return;
-    const std::string message = verdict();
+    // A process that was stopped itself and goes on has no right to complain of the time between.
+    if (monotonic_ns() - before_ns > kSleptNs) awake_since_ns = monotonic_ns();
+    const std::string message = verdict(awake_since_ns);
     if (message.empty()) continue;
     if (options_.on_expiry)
       options_.on_expiry(message);
@@ -61,13 +67,14 @@ void Watchdog::watch() {
   }
 }
 
-std::string Watchdog::verdict() const {
+std::string Watchdog::verdict(std::int64_t awake_since_ns) const {
   const std::int64_t now = monotonic_ns();
   const std::int64_t deadline_ms = deadline_ms_;
   const std::vector<FlightState> own = read_flight(options_.folder, options_.rank + 1);
   const FlightState& mine = own.back();
   if (!is_inside(mine)) return "";
-  const std::int64_t waited_ms = (now - mine.newest.entered_ns) / kNsPerMs;
+  const std::int64_t waited_ms =
+      (now - std::max(mine.newest.entered_ns, awake_since_ns)) / kNsPerMs;
   if (waited_ms < deadline_ms) return "";
 
   const std::vector<FlightState> states = read_flight(options_.folder, options_.world);

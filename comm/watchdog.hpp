@@ -44,7 +44,8 @@ class Watchdog {
  private:
   void watch();
   /// What to tell, or nothing while there is hope.
-  std::string verdict() const;
+  /// @param awake_since_ns nothing before counts as waiting
+  std::string verdict(std::int64_t awake_since_ns) const;
 
   Options options_;
   std::atomic<std::int64_t> deadline_ms_;

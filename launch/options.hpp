@@ -102,6 +102,7 @@ struct TrainOptions {
   Reduction reduction = Reduction::exact;
   Backend backend = Backend::automatic;
   int threads = 1;  ///< per rank, on CPUs
+  int timeout_s = 300;  ///< seconds a rank is waited for; 0: for ever
   // Checkpoints and output.
   std::string out;               ///< empty before parsing: runs/MODEL
   std::int64_t save_freq = 500;  ///< iterations; 0: only at the end

@@ -160,6 +160,7 @@ void Agreement::fold_flags(std::span<const std::uint8_t> first, std::span<const 
 }
 
 Agreed Agreement::exchange(const StepRecord& record) const {
+  const comm::Communicator::Purpose purpose(world_, "agree");
   const std::vector<std::byte> mine = pack(record);
   std::size_t total = 0;
   for (const std::size_t size : sizes_bytes_) total += size;

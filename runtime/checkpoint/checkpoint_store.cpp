@@ -153,6 +153,7 @@ void CheckpointStore::give_up() noexcept {
 }
 
 void CheckpointStore::begin_save(Snapshot snapshot) {
+  const comm::Communicator::Purpose purpose(world_, "checkpoint");
   VSR_CHECK(!in_flight(), "a save is in flight; finish it before the next");
   const bool is_root = world_.rank() == 0;
   const fs::path target = folder() / step_name(snapshot.iteration);
@@ -212,6 +213,7 @@ void CheckpointStore::collect_shards() {
 }
 
 std::optional<fs::path> CheckpointStore::advance() {
+  const comm::Communicator::Purpose purpose(world_, "checkpoint");
   VSR_CHECK(in_flight(), "no save is in flight");
   try {
     if (save_->shard.valid()) {
@@ -281,6 +283,7 @@ std::optional<LoadedCheckpoint> CheckpointStore::load(const ResumePolicy& policy
 }
 
 std::vector<fs::path> CheckpointStore::prune(const KeepPolicy& policy) {
+  const comm::Communicator::Purpose purpose(world_, "checkpoint");
   VSR_CHECK(policy.last >= 1, "keep at least one checkpoint, got " + std::to_string(policy.last));
   const bool is_root = world_.rank() == 0;
   std::vector<std::string> deleted;

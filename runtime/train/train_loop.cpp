@@ -151,6 +151,7 @@ void Loop::compute_leaf(int leaf, StepTimes& times) {
   if (options_.force_overflow == std::pair(progress_.iteration + 1, leaf))
     loss = loss * std::numeric_limits<float>::infinity();
   p_.optimizer.backward(loss);
+  p_.world.alive();
 }
 
 /// Where averages are kept, they are what the network is made of meanwhile.
@@ -266,6 +267,7 @@ bool Loop::finish_save() {
   while (saving_) {
     while (p_.store.is_busy()) {
       std::this_thread::sleep_for(kDiskPoll);
+      p_.world.alive();
       tell_of_save();
     }
     advance_save();
