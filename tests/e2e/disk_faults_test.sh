@@ -18,7 +18,14 @@ clean_up() {
 }
 trap clean_up EXIT
 
-rank_pids() { ps -o pid= --ppid "$job" | while read -r pid; do [[ $(cat "/proc/$pid/comm") != vsr_dist_train ]] || echo "$pid"; done; }
+children() { cat /proc/"$1"/task/*/children 2>/dev/null; }
+
+rank_pids() {
+  local pid
+  for pid in $(children "$job"); do
+    [[ $(cat "/proc/$pid/comm") != vsr_dist_train ]] || echo "$pid"
+  done
+}
 
 wait_for() { # wait_for WHAT COMMAND…
   local what=$1 i
@@ -44,7 +51,7 @@ start() {
   local outer=$!
   job=$outer
   wait_for "the first checkpoint" test -e "$1/ckpt/LATEST"
-  job=$(ps -o pid= --ppid "$outer" | tr -d ' ')
+  job=$(children "$outer" | tr -d ' ')
 }
 
 end() {
