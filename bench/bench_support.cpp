@@ -31,6 +31,8 @@ bool read_options(int argc, char** argv, Options& options, std::string& help) {
       "timed iterations");
   add("reduction", po::value(&options.reduction)->default_value(options.reduction),
       "exact, allreduce or fast");
+  add("folder", po::value(&options.folder), "where files are written");
+  add("disk", po::bool_switch(&options.disk), "measure the disk alone");
   add("pin", po::bool_switch(&options.pin), "rank r on the r-th core alone");
   po::variables_map values;
   try {

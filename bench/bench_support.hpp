@@ -24,6 +24,8 @@ struct Options {
   int iterations = 20;        ///< timed iterations
   bool pin = false;           ///< rank r runs on the r-th core alone
   std::string reduction = "exact";
+  std::string folder;  ///< where a measurement writes files
+  bool disk = false;   ///< checkpoint_bench: measure the disk alone
 
   /// Elements of all weights and biases.
   std::int64_t parameters() const noexcept;

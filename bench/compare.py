@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 
+import checkpoint
 import machine
 import side_by_side
 import step
 
-COMPARISONS = {"step": step}
+COMPARISONS = {"step": step, "checkpoint": checkpoint}
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -19,22 +20,25 @@ def read_options(arguments):
     parser.add_argument("comparison", choices=sorted(COMPARISONS))
     parser.add_argument("--quick", action="store_true",
                         help="small sizes and few rounds: shows that it works, no numbers to quote")
-    parser.add_argument("--rounds", type=int, help="5; 2 with --quick")
-    parser.add_argument("--warmup", type=int, help="untimed iterations of a round: 5; 2")
-    parser.add_argument("--iterations", type=int, help="timed iterations of a round: 20; 5")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--warmup", type=int, help="untimed iterations of a round")
+    parser.add_argument("--iterations", type=int, help="timed iterations of a round")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="threads of a rank")
     parser.add_argument("--reduction", default="exact", choices=["exact", "allreduce", "fast"],
-                        help="of ours")
+                        help="of ours, in step")
+    parser.add_argument("--folder", help="where checkpoint writes: the disk to measure; "
+                                         "build/bench/data")
     parser.add_argument("--no-pin", dest="pin", action="store_false",
                         help="leave the ranks of all contenders to the scheduler")
     parser.add_argument("--no-download", action="store_true",
                         help="report peers as missing that are not installed yet")
     parser.add_argument("--out", metavar="FILE", help="instead of build/bench/NAME.json")
     options = parser.parse_args(arguments)
-    for name, full, quick in (("rounds", 5, 2), ("warmup", 5, 2), ("iterations", 20, 5)):
+    comparison = COMPARISONS[options.comparison]
+    for name, count in (comparison.QUICK if options.quick else comparison.FULL).items():
         if getattr(options, name) is None:
-            setattr(options, name, quick if options.quick else full)
+            setattr(options, name, count)
         if getattr(options, name) < (0 if name == "warmup" else 1):
             parser.error(f"--{name} {getattr(options, name)}: too small")
     if options.ranks < 1 or options.threads < 1:
@@ -43,6 +47,8 @@ def read_options(arguments):
     if options.pin and options.ranks * options.threads > cores:
         say(f"{options.ranks} ranks of {options.threads} threads on {cores} cores: not pinned")
         options.pin = False
+    options.folder = os.path.abspath(options.folder or
+                                     os.path.join(SOURCE, "build", "bench", "data"))
     options.out = options.out or os.path.join(SOURCE, "build", "bench",
                                               options.comparison + ".json")
     return options

@@ -9,6 +9,8 @@ import side_by_side
 from peers import environment
 from side_by_side import OURS, Contender
 
+FULL = dict(rounds=5, warmup=5, iterations=20)
+QUICK = dict(rounds=2, warmup=2, iterations=5)
 BANDWIDTH = "bandwidth"
 FLOW = ["reduce", "agree", "update", "publish", "rest"]  # rest: between the others
 PEERS = {

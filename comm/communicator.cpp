@@ -32,6 +32,46 @@ Failure run_and_catch(std::string_view what, const std::function<void()>& action
 
 }  // namespace
 
+// A call that throws is one that was not left.
+template <typename Call>
+void Communicator::recorded(Operation operation, std::size_t bytes, const Call& call) {
+  if (recorder_) recorder_->enter(operation, bytes, purpose_);
+  call();
+  if (recorder_) recorder_->leave();
+}
+
+void Communicator::barrier() {
+  recorded(Operation::barrier, 0, [&] { do_barrier(); });
+}
+
+void Communicator::broadcast_bytes(std::span<std::byte> data, int root) {
+  recorded(Operation::broadcast, data.size(), [&] { do_broadcast(data, root); });
+}
+
+void Communicator::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                    std::span<const std::size_t> sizes_bytes) {
+  recorded(Operation::all_gather, mine.size(), [&] { do_all_gather(mine, all, sizes_bytes); });
+}
+
+void Communicator::exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
+                                  std::span<const std::span<std::byte>> incoming) {
+  std::size_t bytes = 0;
+  for (const std::span<const std::byte> part : outgoing) bytes += part.size();
+  recorded(Operation::exchange, bytes, [&] { do_exchange(outgoing, incoming); });
+}
+
+void Communicator::all_reduce_sum_fp16(std::span<std::uint16_t> values) {
+  recorded(Operation::all_reduce_fp16, values.size_bytes(), [&] { do_all_reduce_fp16(values); });
+}
+
+void Communicator::all_reduce_sum_bf16(std::span<std::uint16_t> values) {
+  recorded(Operation::all_reduce_bf16, values.size_bytes(), [&] { do_all_reduce_bf16(values); });
+}
+
+void Communicator::all_reduce_sum_fp32(std::span<float> values) {
+  recorded(Operation::all_reduce_fp32, values.size_bytes(), [&] { do_all_reduce_fp32(values); });
+}
+
 std::vector<std::string> Communicator::all_gather_strings(std::string_view mine) {
   const std::vector<std::size_t> sizes = all_gather(mine.size());
   const std::vector<char> bytes = all_gather(std::span<const char>(mine), sizes);

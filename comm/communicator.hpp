@@ -12,8 +12,10 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "comm/flight_recorder.hpp"
 #include "comm/shard.hpp"
 
 namespace vsr::comm {
@@ -38,25 +40,25 @@ class Communicator {
   /// "mpi" or "nccl".
   virtual std::string_view backend() const noexcept = 0;
 
-  virtual void barrier() = 0;
+  void barrier();
   /// Leave `root`'s bytes in `data` of all ranks; the same size everywhere.
-  virtual void broadcast_bytes(std::span<std::byte> data, int root) = 0;
+  void broadcast_bytes(std::span<std::byte> data, int root);
   /// Leave the bytes of all ranks, in rank order, in `all`. `sizes_bytes[r]` is the size that rank
   /// r gives, known on all ranks; `mine` may lie in its place in `all`.
-  virtual void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                                std::span<const std::size_t> sizes_bytes) = 0;
+  void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        std::span<const std::size_t> sizes_bytes);
   /// Send `outgoing[r]` to rank r and fill `incoming[r]` from rank r; sizes match pairwise; empty
   /// spans cost no message, and the own rank's pair is copied.
-  virtual void exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
-                              std::span<const std::span<std::byte>> incoming) = 0;
+  void exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
+                      std::span<const std::span<std::byte>> incoming);
   /// Sum over ranks in FP16 (IEEE binary16 in its bits), each addition rounded to nearest even; the
   /// order is the backend's: the same bits for the same number of ranks. inf is overflow, not an
   /// error.
-  virtual void all_reduce_sum_fp16(std::span<std::uint16_t> values) = 0;
+  void all_reduce_sum_fp16(std::span<std::uint16_t> values);
   /// The same in BF16.
-  virtual void all_reduce_sum_bf16(std::span<std::uint16_t> values) = 0;
+  void all_reduce_sum_bf16(std::span<std::uint16_t> values);
   /// The same in FP32.
-  virtual void all_reduce_sum_fp32(std::span<float> values) = 0;
+  void all_reduce_sum_fp32(std::span<float> values);
 
   /// Typed forms of the calls above, for trivially copyable values.
   template <typename T>
@@ -107,13 +109,56 @@ class Communicator {
   /// Add payload that reached other ranks through shared memory. Local; for classes of `comm`.
   void count_sent(std::int64_t bytes) noexcept { sent_bytes_ += bytes; }
 
+  /// Record every call above from now on. Local; all ranks at the same point, as the numbers of
+  /// calls are compared.
+  void record_to(std::unique_ptr<FlightRecorder> recorder) noexcept {
+    recorder_ = std::move(recorder);
+  }
+  /// A sign of life of a rank that works for long without a call. Local, any thread.
+  void alive() const noexcept {
+    if (recorder_) recorder_->alive();
+  }
+
+  /// What the calls of a scope are for, in flight records: Purpose purpose(world, "agree"). `name`
+  /// is a literal.
+  class Purpose {
+   public:
+    Purpose(Communicator& world, std::string_view name) noexcept
+        : world_(world), before_(std::exchange(world.purpose_, name)) {}
+    ~Purpose() { world_.purpose_ = before_; }
+    Purpose(const Purpose&) = delete;
+    Purpose& operator=(const Purpose&) = delete;
+
+   private:
+    Communicator& world_;
+    std::string_view before_;
+  };
+
  protected:
   Communicator() = default;
+  // The calls of a backend, with the meaning of those above.
+  virtual void do_barrier() = 0;
+  virtual void do_broadcast(std::span<std::byte> data, int root) = 0;
+  virtual void do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                             std::span<const std::size_t> sizes_bytes) = 0;
+  virtual void do_exchange(std::span<const std::span<const std::byte>> outgoing,
+                           std::span<const std::span<std::byte>> incoming) = 0;
+  virtual void do_all_reduce_fp16(std::span<std::uint16_t> values) = 0;
+  virtual void do_all_reduce_bf16(std::span<std::uint16_t> values) = 0;
+  virtual void do_all_reduce_fp32(std::span<float> values) = 0;
+
   int rank_ = 0;
   int world_ = 1;
   std::string host_;
   std::vector<int> node_ranks_;
   std::int64_t sent_bytes_ = 0;
+
+ private:
+  template <typename Call>
+  void recorded(Operation operation, std::size_t bytes, const Call& call);
+
+  std::unique_ptr<FlightRecorder> recorder_;
+  std::string_view purpose_;
 };
 
 /// "automatic", "mpi" or "nccl".

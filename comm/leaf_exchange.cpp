@@ -170,6 +170,7 @@ std::span<const std::span<std::byte>> ShardPublisher::destinations(std::size_t s
 }
 
 void ShardPublisher::publish() {
+  const Communicator::Purpose purpose(world_, "publish");
   for (std::size_t segment = 0; segment < segments_.size(); ++segment) {
     const auto& places = destinations_[segment];
     const std::size_t shared = (places.size() - 1) * places.front().size();

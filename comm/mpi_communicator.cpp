@@ -112,11 +112,11 @@ void MpiCommunicator::find_node_ranks(int ranks_per_node) {
   node_ranks_ = std::vector<int>(node_ranks_.begin() + first, node_ranks_.begin() + last);
 }
 
-void MpiCommunicator::barrier() {
+void MpiCommunicator::do_barrier() {
   VSR_MPI(MPI_Barrier(handles_->comm.get()));
 }
 
-void MpiCommunicator::broadcast_bytes(std::span<std::byte> data, int root) {
+void MpiCommunicator::do_broadcast(std::span<std::byte> data, int root) {
   VSR_CHECK(root >= 0 && root < world_,
             "got root " + std::to_string(root) + " in a world of " + std::to_string(world_));
   in_pieces(data, chunk_bytes_, [&](std::byte* piece, int count) {
@@ -125,8 +125,8 @@ void MpiCommunicator::broadcast_bytes(std::span<std::byte> data, int root) {
   if (rank_ == root) sent_bytes_ += static_cast<std::int64_t>(data.size()) * (world_ - 1);
 }
 
-void MpiCommunicator::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                                       std::span<const std::size_t> sizes_bytes) {
+void MpiCommunicator::do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                    std::span<const std::size_t> sizes_bytes) {
   const auto world = static_cast<std::size_t>(world_);
   const auto own = static_cast<std::size_t>(rank_);
   VSR_CHECK(sizes_bytes.size() == world, "got sizes of " + std::to_string(sizes_bytes.size()) +
@@ -143,7 +143,7 @@ void MpiCommunicator::all_gather_bytes(std::span<const std::byte> mine, std::spa
     for (std::size_t r = 0; r < world; ++r) {
       incoming.push_back(all.subspan(starts[r], sizes_bytes[r]));
     }
-    exchange_bytes(outgoing, incoming);  // counts what it sends
+    do_exchange(outgoing, incoming);  // counts what it sends
     return;
   }
   const std::vector<int> counts(sizes_bytes.begin(), sizes_bytes.end());
@@ -155,8 +155,8 @@ void MpiCommunicator::all_gather_bytes(std::span<const std::byte> mine, std::spa
   sent_bytes_ += static_cast<std::int64_t>(mine.size()) * (world_ - 1);
 }
 
-void MpiCommunicator::exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
-                                     std::span<const std::span<std::byte>> incoming) {
+void MpiCommunicator::do_exchange(std::span<const std::span<const std::byte>> outgoing,
+                                  std::span<const std::span<std::byte>> incoming) {
   const auto world = static_cast<std::size_t>(world_);
   const auto own = static_cast<std::size_t>(rank_);
   VSR_CHECK(outgoing.size() == world && incoming.size() == world,
@@ -213,19 +213,19 @@ void MpiCommunicator::count_all_reduce(std::size_t bytes) noexcept {
   sent_bytes_ += 2 * static_cast<std::int64_t>(bytes) * (world_ - 1) / world_;
 }
 
-void MpiCommunicator::all_reduce_sum_fp16(std::span<std::uint16_t> values) {
+void MpiCommunicator::do_all_reduce_fp16(std::span<std::uint16_t> values) {
   all_reduce_in_pieces(values, chunk_bytes_, MPI_UINT16_T, handles_->sum_fp16.get(),
                        handles_->comm.get());
   count_all_reduce(values.size_bytes());
 }
 
-void MpiCommunicator::all_reduce_sum_bf16(std::span<std::uint16_t> values) {
+void MpiCommunicator::do_all_reduce_bf16(std::span<std::uint16_t> values) {
   all_reduce_in_pieces(values, chunk_bytes_, MPI_UINT16_T, handles_->sum_bf16.get(),
                        handles_->comm.get());
   count_all_reduce(values.size_bytes());
 }
 
-void MpiCommunicator::all_reduce_sum_fp32(std::span<float> values) {
+void MpiCommunicator::do_all_reduce_fp32(std::span<float> values) {
   all_reduce_in_pieces(values, chunk_bytes_, MPI_FLOAT, MPI_SUM, handles_->comm.get());
   count_all_reduce(values.size_bytes());
 }

@@ -23,17 +23,18 @@ class MpiCommunicator final : public Communicator {
   ~MpiCommunicator() override;
 
   std::string_view backend() const noexcept override { return "mpi"; }
-  void barrier() override;
-  void broadcast_bytes(std::span<std::byte> data, int root) override;
-  void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                        std::span<const std::size_t> sizes_bytes) override;
-  void exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
-                      std::span<const std::span<std::byte>> incoming) override;
-  void all_reduce_sum_fp16(std::span<std::uint16_t> values) override;
-  void all_reduce_sum_bf16(std::span<std::uint16_t> values) override;
-  void all_reduce_sum_fp32(std::span<float> values) override;
 
  private:
+  void do_barrier() override;
+  void do_broadcast(std::span<std::byte> data, int root) override;
+  void do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                     std::span<const std::size_t> sizes_bytes) override;
+  void do_exchange(std::span<const std::span<const std::byte>> outgoing,
+                   std::span<const std::span<std::byte>> incoming) override;
+  void do_all_reduce_fp16(std::span<std::uint16_t> values) override;
+  void do_all_reduce_bf16(std::span<std::uint16_t> values) override;
+  void do_all_reduce_fp32(std::span<float> values) override;
+
   struct Handles;
   void find_node_ranks(int ranks_per_node);
   [[noreturn]] void throw_wrong_size(int source, int received, int expected) const;

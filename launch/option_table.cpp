@@ -184,6 +184,12 @@ void add_communication_rows(std::vector<OptionRow>& t) {
                       &TrainOptions::backend, kBackends));
   t.push_back(
       whole(g, "threads", "N", "threads per rank, on CPUs", &TrainOptions::threads, 1, 1024));
+  t.push_back(whole(g, "timeout", "SECONDS",
+                    "end the job when a rank gives no sign of life for so long; 0: wait for ever",
+                    &TrainOptions::timeout_s, 0, 1 << 20));
+  t.push_back(whole<std::int64_t>(g, "check-replicas", "ITERATIONS",
+                                  "between comparisons of the replicas of all ranks; 0: never",
+                                  &TrainOptions::check_replicas, 0));
 }
 
 OptionRow allow_drift_row() {

@@ -101,7 +101,9 @@ struct TrainOptions {
   std::optional<std::int64_t> loss_scale_window;  ///< clean steps; empty: that of the rules
   Reduction reduction = Reduction::exact;
   Backend backend = Backend::automatic;
-  int threads = 1;  ///< per rank, on CPUs
+  int threads = 1;                    ///< per rank, on CPUs
+  int timeout_s = 300;                ///< seconds a rank is waited for; 0: for ever
+  std::int64_t check_replicas = 100;  ///< iterations between comparisons of replicas; 0: none
   // Checkpoints and output.
   std::string out;               ///< empty before parsing: runs/MODEL
   std::int64_t save_freq = 500;  ///< iterations; 0: only at the end

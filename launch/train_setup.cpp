@@ -197,6 +197,7 @@ std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const TrainOptions& options
   settings.parameters = net.named_parameters_with_masters();
   settings.buffers = net.named_buffers();
   settings.ema_decay = options.ema_decay;
+  settings.replica_check_steps = options.check_replicas;
   return std::make_unique<optim::Fp16Optimizer>(std::move(inner), world, std::move(settings));
 }
 

@@ -17,6 +17,7 @@
 #include "launch/train_setup.hpp"
 #include "launch/upscale.hpp"
 #include "launch/version.hpp"
+#include "launch/watch.hpp"
 #include "runtime/video/test_clip.hpp"
 #include "runtime/video/video_writer.hpp"
 
@@ -29,6 +30,7 @@ constexpr const char* kUsage =
     "vsr upscale CHECKPOINT IN OUT    enlarge a clip with a trained network\n"
     "vsr testclip OUT                 make a moving test clip from a seed\n"
     "vsr checkpoint COMMAND           look at checkpoints, check, convert and delete them\n"
+    "vsr flight RUN                   tell where the ranks of a run stood when it hung or died\n"
     "vsr --version\n\n"
     "vsr COMMAND --help tells the options of a command.\n";
 
@@ -105,6 +107,7 @@ int program(int argc, char** argv) {
   if (command == "upscale") return run_upscale(rest);
   if (command == "testclip") return run_testclip(rest);
   if (command == "checkpoint") return run_checkpoint_command(rest);
+  if (command == "flight") return run_flight_command(rest);
   if (command == "--version") {
     std::fputs(version_text().c_str(), stdout);
     return 0;
@@ -113,7 +116,7 @@ int program(int argc, char** argv) {
     std::fputs(kUsage, stdout);
     return 0;
   }
-  const std::vector<std::string> commands = {"upscale", "testclip", "checkpoint"};
+  const std::vector<std::string> commands = {"upscale", "testclip", "checkpoint", "flight"};
   const std::string near = nearest_name(command, commands);
   throw UsageError(fmt::format("unknown command {}{}; vsr --help lists the commands", command,
                                near.empty() ? "" : "; did you mean " + near + "?"));

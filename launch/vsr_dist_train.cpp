@@ -18,6 +18,7 @@
 #include "launch/run_folder_setup.hpp"
 #include "launch/train_setup.hpp"
 #include "launch/version.hpp"
+#include "launch/watch.hpp"
 #include "optim/kernels.hpp"
 #include "runtime/log/format.hpp"
 
@@ -128,6 +129,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   for (const std::string& message : start.messages) report.message(message);
   report.start(start.progress, world.world(), optimizer->masters_hash());
 
+  const auto watchdog = start_watching(options, world);
   return static_cast<int>(runtime::train({.world = world,
                                           .data = data,
                                           .sampler = sampler,

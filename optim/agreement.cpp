@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/agreement.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "comm/error.hpp"
@@ -87,10 +89,13 @@ void check_equal(const Header& first, const Header& other, std::size_t rank) {
                         "zero_grad; forward passes come after zero_grad, and buffers are set alike "
                         "on all ranks");
   if (first.options != other.options) throw ArgumentError(Agreement::other_options(rank));
-  if (first.replica != other.replica)
-    throw DivergedError("the replica of " + rank_name(rank) +
-                        " differs from that of rank 0 although both were published alike; memory "
-                        "was overwritten or is faulty: resume from the last checkpoint");
+}
+
+void check_replicas(std::span<const Header> headers) {
+  ReplicasDiffer differ;
+  for (const Header& header : headers) differ.hashes.push_back(header.replica);
+  if (std::ranges::adjacent_find(differ.hashes, std::not_equal_to()) != differ.hashes.end())
+    throw differ;
 }
 
 }  // namespace
@@ -160,6 +165,7 @@ void Agreement::fold_flags(std::span<const std::uint8_t> first, std::span<const 
 }
 
 Agreed Agreement::exchange(const StepRecord& record) const {
+  const comm::Communicator::Purpose purpose(world_, "agree");
   const std::vector<std::byte> mine = pack(record);
   std::size_t total = 0;
   for (const std::size_t size : sizes_bytes_) total += size;
@@ -211,6 +217,7 @@ Agreed Agreement::exchange(const StepRecord& record) const {
     found.first_logical = header.first_logical;
     found.first_leaf = static_cast<int>(header.first_leaf);
   }
+  check_replicas(headers);
   // Global order: segment by segment, and inside a segment in rank order.
   std::vector<double> blocks;
   std::vector<std::size_t> next(norms.size());

@@ -50,6 +50,11 @@ struct Agreed {
   bool is_overflow() const noexcept { return non_finite.inf_count + non_finite.nan_count > 0; }
 };
 
+/// Thrown by exchange() on all ranks; where they differ is for the owner of the replicas to say.
+struct ReplicasDiffer {
+  std::vector<std::uint64_t> hashes;  ///< of each rank
+};
+
 /// The exchange of one optimizer; sizes are fixed by its layout.
 class Agreement {
  public:
@@ -65,7 +70,7 @@ class Agreement {
   /// @throws ArgumentError on all ranks when a rank brings another number of leaves than it has, or
   ///         when ranks clip differently, hold different loss scales, options or buffers, or freeze
   ///         other parameters
-  /// @throws DivergedError on all ranks when replicas differ
+  /// @throws ReplicasDiffer on all ranks when replicas do
   Agreed exchange(const StepRecord& record) const;
 
  private:

@@ -102,6 +102,10 @@ void Fp16Optimizer::Impl::reduce_and_agree(double max_norm, Norm norm, double po
     agree(max_norm, norm, power);
   } catch (const CommError&) {
     throw;  // nothing is left to agree with
+  } catch (const ReplicasDiffer& differ) {
+    const std::string why = why_replicas_differ(differ);
+    discard_step();
+    throw DivergedError(why);
   } catch (const Error&) {
     discard_step();
     throw;
@@ -128,6 +132,7 @@ void Fp16Optimizer::Impl::agree(double max_norm, Norm norm, double power) {
                                                .buffer_values = current->buffer_values,
                                                .used = parts->flat.flags(),
                                                .block_norms = reducer.block_norms()});
+  if (checks_replica) last_equal_step = applied_steps;
   require_clipping(max_norm, power);
   check_changed_options();
   current->norm = current->agreed->is_overflow()

@@ -68,6 +68,7 @@ struct Fp16Optimizer::Impl : LocalParts {
   double gradient_scale() const;
   double factor() const;
   std::string why_stuck(const StepReport& last) const;
+  std::string why_replicas_differ(const ReplicasDiffer& differ) const;
 
   // How it is made and grows (fp16_optimizer_setup.cpp).
   void take_masters_from_rank_0(std::size_t first_parameter);
@@ -105,6 +106,7 @@ struct Fp16Optimizer::Impl : LocalParts {
   std::int64_t applied_steps = 0;
   std::int64_t skipped_steps = 0;
   std::uint64_t requests = 0;
+  std::int64_t last_equal_step = 0;   // applied steps when the replicas were compared last
   std::uint64_t checked_options = 0;  // hash of those that were checked last
   bool replicas_are_averages = false;
 

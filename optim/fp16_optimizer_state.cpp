@@ -177,6 +177,31 @@ void Fp16Optimizer::Impl::publish(std::size_t array) {
   replicas_are_averages = array != MasterShard::kMaster;
 }
 
+// Collective. What most ranks hold counts; with two ranks, what rank 0 holds.
+std::string Fp16Optimizer::Impl::why_replicas_differ(const ReplicasDiffer& differ) const {
+  const auto votes = [&](std::uint64_t hash) { return std::ranges::count(differ.hashes, hash); };
+  const auto common = std::ranges::max_element(differ.hashes, {}, votes);
+  const auto other =
+      std::ranges::find_if(differ.hashes, [&](auto hash) { return hash != *common; });
+  const auto common_rank = static_cast<std::size_t>(common - differ.hashes.begin());
+  const auto other_rank = static_cast<std::size_t>(other - differ.hashes.begin());
+
+  const std::size_t count = parameters.size();
+  std::vector<std::uint64_t> mine;
+  for (std::size_t i = 0; i < count; ++i) mine.push_back(xxh3_64(parts->flat.replica_of(i)));
+  const std::vector<std::uint64_t> all = world.all_gather(
+      std::span<const std::uint64_t>(mine), std::vector<std::size_t>(differ.hashes.size(), count));
+  std::string place = "the padding between parameters";
+  for (std::size_t i = count; i-- > 0;)
+    if (all[other_rank * count + i] != all[common_rank * count + i])
+      place = "parameter " + parameters[i].name;
+  return "the replica of rank " + std::to_string(other_rank) + " differs from that of rank " +
+         std::to_string(common_rank) + ", first in " + place +
+         ", although both were published alike: memory was overwritten or is faulty; they were "
+         "equal after " +
+         std::to_string(last_equal_step) + " applied steps, so go on from a checkpoint up to there";
+}
+
 std::uint64_t Fp16Optimizer::Impl::replica_hash() const {
   return xxh3_64(parts->flat.replica().mine());
 }

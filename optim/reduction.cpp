@@ -122,6 +122,7 @@ void GradientReducer::sweep(Norm norm, double power, int round) {
 }
 
 void GradientReducer::reduce_round() {
+  const comm::Communicator::Purpose purpose(world_, "reduce");
   VSR_CHECK(reduces_each_leaf() && rounds_done_ + 1 < rounds_, "no round is left before the last");
   exchange_->deliver(sources_of(rounds_done_));
   collect_slices(sources_of(rounds_done_));
@@ -161,6 +162,7 @@ void GradientReducer::add_in_rank_order() {
 }
 
 void GradientReducer::reduce_last(Norm norm, double power) {
+  const comm::Communicator::Purpose purpose(world_, "reduce");
   while (reduces_each_leaf() && rounds_done_ + 1 < rounds_) reduce_round();
   if (reduction_ == Reduction::allreduce) {
     all_reduce_segments();
@@ -177,6 +179,7 @@ void GradientReducer::reduce_last(Norm norm, double power) {
 }
 
 void GradientReducer::release() {
+  const comm::Communicator::Purpose purpose(world_, "release");
   if (is_held_ && exchange_ != nullptr) exchange_->release();
   is_held_ = false;
 }

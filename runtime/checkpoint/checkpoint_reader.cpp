@@ -5,7 +5,6 @@
 
 #include "comm/error.hpp"
 #include "runtime/checkpoint/files.hpp"
-#include "runtime/checkpoint/hdf5_images.hpp"
 #include "runtime/checkpoint/step_folder.hpp"
 
 namespace vsr::runtime {
@@ -131,6 +130,30 @@ std::vector<std::vector<float>> by_parameter(const CheckpointHeader& header, con
   return values;
 }
 
+BufferRecord buffer_in(const BufferEntry& entry, std::span<const std::byte> global) {
+  BufferRecord buffer{entry.name, entry.shape, entry.dtype, {}};
+  std::int64_t bytes = elements_of_shape(entry.shape);
+  if (bytes < 0 || __builtin_mul_overflow(bytes, element_bytes(entry.dtype), &bytes) ||
+      entry.offset_bytes < 0 ||
+      entry.offset_bytes > static_cast<std::int64_t>(global.size()) - bytes)
+    throw CheckpointError("buffer '" + entry.name + "' leaves global.h5");
+  const auto values =
+      global.subspan(static_cast<std::size_t>(entry.offset_bytes), static_cast<std::size_t>(bytes));
+  buffer.bytes.assign(values.begin(), values.end());
+  return buffer;
+}
+
+/// All but the shard.
+Snapshot snapshot_of(const Manifest& manifest, std::span<const std::byte> global) {
+  Snapshot snapshot;
+  snapshot.iteration = manifest.iteration;
+  snapshot.parameters = manifest.parameters;
+  for (const BufferEntry& buffer : manifest.buffers)
+    snapshot.buffers.push_back(buffer_in(buffer, global));
+  snapshot.state = manifest.state;
+  return snapshot;
+}
+
 }  // namespace
 
 Manifest read_manifest(const fs::path& step_folder) {
@@ -152,16 +175,16 @@ CheckpointHeader read_header(const fs::path& step_folder) {
   if (checksum(image) != header.manifest.global_checksum)
     throw CheckpointError("'" + (step_folder / "global.h5").string() +
                           "' was changed: it does not match the manifest");
-  header.snapshot = snapshot_from_global(image);
   try {
+    header.snapshot = snapshot_of(header.manifest, image);
     validate(header.snapshot);
   } catch (const ArgumentError& error) {
-    throw CheckpointError("'" + (step_folder / "global.h5").string() +
+    throw CheckpointError("'" + (step_folder / "MANIFEST.json").string() +
                           "' contradicts itself: " + error.what());
   }
-  if (total_elements(header.snapshot.parameters) != header.manifest.elements ||
-      header.snapshot.iteration != header.manifest.iteration)
-    throw CheckpointError("'" + step_folder.string() + "': global.h5 and MANIFEST.json disagree");
+  if (total_elements(header.snapshot.parameters) != header.manifest.elements)
+    throw CheckpointError("'" + (step_folder / "MANIFEST.json").string() +
+                          "' contradicts itself: its parameters have other elements than it says");
   for (const auto& [name, array] : header.manifest.shards.front().arrays)
     header.snapshot.shard.arrays[name];
   return header;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <system_error>
@@ -118,9 +119,17 @@ std::string passed_over(comm::Communicator& world, const fs::path& step_folder,
 // Stages: every rank writes its shard; rank 0 writes what describes them all and renames the
 // folder.
 struct CheckpointStore::Save {
+  Save(Snapshot given, fs::path temporary_folder, fs::path target_folder, std::int64_t bytes)
+      : snapshot(std::move(given)),
+        temporary(std::move(temporary_folder)),
+        target(std::move(target_folder)),
+        all_bytes(bytes) {}
+
   Snapshot snapshot;
   fs::path temporary;
   fs::path target;
+  std::int64_t all_bytes = 0;
+  std::atomic<std::int64_t> done_bytes = 0;
   std::future<ShardEntry> shard;  // of this rank; valid in the first stage
   std::future<void> publication;  // of rank 0; valid in the second
 };
@@ -144,6 +153,7 @@ void CheckpointStore::give_up() noexcept {
 }
 
 void CheckpointStore::begin_save(Snapshot snapshot) {
+  const comm::Communicator::Purpose purpose(world_, "checkpoint");
   VSR_CHECK(!in_flight(), "a save is in flight; finish it before the next");
   const bool is_root = world_.rank() == 0;
   const fs::path target = folder() / step_name(snapshot.iteration);
@@ -151,7 +161,8 @@ void CheckpointStore::begin_save(Snapshot snapshot) {
       world_.broadcast_string(".tmp-" + step_name(snapshot.iteration) + "-" + world_.host() + "-" +
                                   std::to_string(::getpid()) + "-" + std::to_string(saves_++),
                               0);
-  save_ = std::make_unique<Save>(Save{std::move(snapshot), folder() / name, target, {}, {}});
+  const std::int64_t bytes = array_bytes(snapshot.shard);
+  save_ = std::make_unique<Save>(std::move(snapshot), folder() / name, target, bytes);
   try {
     world_.agree_all_ok("making the folder of a checkpoint", [&] {
       if (!is_root) return;
@@ -160,10 +171,10 @@ void CheckpointStore::begin_save(Snapshot snapshot) {
       create_folder(save_->temporary);
     });
     world_.agree_all_ok("starting to write a checkpoint", [&] {
-      save_->shard = std::async(std::launch::async,
-                                [&save = *save_, rank = world_.rank(), world = world_.world()] {
-                                  return write_shard(save.temporary, save.snapshot, rank, world);
-                                });
+      save_->shard = std::async(
+          std::launch::async, [&save = *save_, rank = world_.rank(), world = world_.world()] {
+            return write_shard(save.temporary, save.snapshot, rank, world, &save.done_bytes);
+          });
     });
   } catch (...) {
     give_up();
@@ -176,6 +187,10 @@ bool CheckpointStore::is_busy() const {
     return future.valid() && future.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   };
   return save_ && (is_running(save_->shard) || is_running(save_->publication));
+}
+
+CheckpointStore::Written CheckpointStore::written() const {
+  return save_ ? Written{save_->done_bytes, save_->all_bytes} : Written{};
 }
 
 void CheckpointStore::collect_shards() {
@@ -198,6 +213,7 @@ void CheckpointStore::collect_shards() {
 }
 
 std::optional<fs::path> CheckpointStore::advance() {
+  const comm::Communicator::Purpose purpose(world_, "checkpoint");
   VSR_CHECK(in_flight(), "no save is in flight");
   try {
     if (save_->shard.valid()) {
@@ -267,6 +283,7 @@ std::optional<LoadedCheckpoint> CheckpointStore::load(const ResumePolicy& policy
 }
 
 std::vector<fs::path> CheckpointStore::prune(const KeepPolicy& policy) {
+  const comm::Communicator::Purpose purpose(world_, "checkpoint");
   VSR_CHECK(policy.last >= 1, "keep at least one checkpoint, got " + std::to_string(policy.last));
   const bool is_root = world_.rank() == 0;
   std::vector<std::string> deleted;

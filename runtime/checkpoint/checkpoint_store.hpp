@@ -71,6 +71,12 @@ class CheckpointStore {
   bool in_flight() const noexcept { return save_ != nullptr; }
   /// This rank is still writing for the save in flight. Local, never waits.
   bool is_busy() const;
+  /// Bytes of values that this rank has written for the save in flight, and has to write; local.
+  struct Written {
+    std::int64_t done_bytes = 0;
+    std::int64_t all_bytes = 0;
+  };
+  Written written() const;
   /// Take the save in flight one stage further, waiting for ranks that are busy: once all shards
   /// are written, rank 0 begins to publish; once it has, the save is over. Call it when no rank is
   /// busy, and nobody waits.

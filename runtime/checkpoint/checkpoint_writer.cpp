@@ -19,23 +19,19 @@ namespace fs = std::filesystem;
 
 std::vector<std::uint64_t> write_array(OutputFile& file, const std::vector<float>& values,
                                        const std::vector<comm::Interval>& intervals,
-                                       std::int64_t offset_bytes) {
+                                       std::int64_t offset_bytes,
+                                       std::atomic<std::int64_t>* written_bytes) {
   std::vector<std::uint64_t> checksums;
   std::span<const float> left(values);
   for (const comm::Interval block : checksum_blocks(intervals)) {
     const auto bytes = std::as_bytes(left.first(static_cast<std::size_t>(block.size())));
     checksums.push_back(checksum(bytes));
     file.write_at(bytes, offset_bytes);
+    if (written_bytes != nullptr) *written_bytes += static_cast<std::int64_t>(bytes.size());
     offset_bytes += static_cast<std::int64_t>(bytes.size());
     left = left.subspan(static_cast<std::size_t>(block.size()));
   }
   return checksums;
-}
-
-std::int64_t array_bytes(const ShardData& shard) {
-  std::size_t values = 0;
-  for (const auto& [name, array] : shard.arrays) values += array.size();
-  return static_cast<std::int64_t>(values * sizeof(float));
 }
 
 /// Where names cannot be swapped: the old checkpoint steps aside under a name that the next start
@@ -56,7 +52,14 @@ void replace_in_two_steps(const fs::path& temporary, const fs::path& target) {
 
 }  // namespace
 
-ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world) {
+std::int64_t array_bytes(const ShardData& shard) {
+  std::size_t values = 0;
+  for (const auto& [name, array] : shard.arrays) values += array.size();
+  return static_cast<std::int64_t>(values * sizeof(float));
+}
+
+ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world,
+                       std::atomic<std::int64_t>* written_bytes) {
   validate(snapshot);
   OutputFile file(folder / shard_name(rank, world));
   // The bulk first: a full disk or a quota then shows here, before HDF5 is asked for anything.
@@ -76,7 +79,7 @@ ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int ran
   for (const auto& [name, values] : snapshot.shard.arrays) {
     ArrayEntry& array = entry.arrays[name];
     array.offset_bytes = image.array_offsets_bytes.at(name);
-    array.checksums = write_array(file, values, entry.intervals, array.offset_bytes);
+    array.checksums = write_array(file, values, entry.intervals, array.offset_bytes, written_bytes);
   }
   file.sync_and_close();
   return entry;
@@ -94,12 +97,19 @@ void write_global_files(const fs::path& folder, const Snapshot& snapshot,
   } catch (const CheckpointError& error) {
     throw ArgumentError(std::string("the ranks' snapshots do not fit together: ") + error.what());
   }
-  const std::vector<std::byte> global = global_image(snapshot, shards);
+  const GlobalImage global = global_image(snapshot, shards);
   OutputFile file(folder / "global.h5");
-  file.write_at(global, 0);
+  file.write_at(global.bytes, 0);
   file.sync_and_close();
-  manifest.global_size_bytes = static_cast<std::int64_t>(global.size());
-  manifest.global_checksum = checksum(global);
+  manifest.global_size_bytes = static_cast<std::int64_t>(global.bytes.size());
+  manifest.global_checksum = checksum(global.bytes);
+  manifest.parameters = snapshot.parameters;
+  for (std::size_t i = 0; i < snapshot.buffers.size(); ++i) {
+    const BufferRecord& buffer = snapshot.buffers[i];
+    manifest.buffers.push_back(
+        {buffer.name, buffer.shape, buffer.dtype, global.buffer_offsets_bytes[i]});
+  }
+  manifest.state = snapshot.state;
   write_new_file(folder / "MANIFEST.json", to_text(manifest));
   fsync_folder(folder);
 }

@@ -3,6 +3,8 @@
 // with an agreement after each. Private to this folder and its tests; no MPI here.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -13,9 +15,13 @@
 namespace vsr::runtime {
 
 /// Write and sync the shard file of `rank` into `folder`. @returns its entry for the manifest
+/// @param written_bytes counts the values as they are written; may be null
 /// @throws ArgumentError for a snapshot that breaks the rules; IoError
 ShardEntry write_shard(const std::filesystem::path& folder, const Snapshot& snapshot, int rank,
-                       int world);
+                       int world, std::atomic<std::int64_t>* written_bytes = nullptr);
+
+/// Bytes of the values in `shard`.
+std::int64_t array_bytes(const ShardData& shard);
 
 /// Write and sync global.h5, then MANIFEST.json, then the folder itself.
 /// @throws ArgumentError when the shards do not cover the parameters once; IoError

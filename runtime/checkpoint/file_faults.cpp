@@ -6,9 +6,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace vsr::runtime {
@@ -25,7 +27,10 @@ struct PlannedFault {
   std::int64_t at = 0;
   int error = EIO;
   bool kills = false;
+  bool is_slow = false;
 };
+
+constexpr auto kSlow = std::chrono::seconds(2);
 
 PlannedFault plan_from_environment() {
   PlannedFault plan;
@@ -39,6 +44,7 @@ PlannedFault plan_from_environment() {
   plan.at = std::atoll(all.c_str() + first + 1);
   const std::string what = second == std::string::npos ? "EIO" : all.substr(second + 1);
   plan.kills = what == "kill";
+  plan.is_slow = what == "slow";
   if (what == "ENOSPC") plan.error = ENOSPC;
   if (what == "EDQUOT") plan.error = EDQUOT;
   if (what == "EROFS") plan.error = EROFS;
@@ -76,7 +82,12 @@ int injected_fault(FileOperation operation, const std::filesystem::path& path) {
   static const PlannedFault plan = plan_from_environment();
   static std::atomic<std::int64_t> seen{0};
   if (plan.at == 0 || (plan.operation != "any" && plan.operation != to_string(operation))) return 0;
-  if (++seen != plan.at) return 0;
+  const std::int64_t number = ++seen;
+  if (plan.is_slow) {
+    if (number >= plan.at) std::this_thread::sleep_for(kSlow);
+    return 0;
+  }
+  if (number != plan.at) return 0;
   if (plan.kills) ::kill(::getpid(), SIGKILL);
   return plan.error;
 }

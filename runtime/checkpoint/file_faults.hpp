@@ -22,8 +22,8 @@ void set_fault_hook(FaultHook hook);
 /// Ask before an operation: 0, or an errno. Without a hook the environment variable VSR_FAULT is
 /// obeyed, test-only too: `OPERATION:N[:WHAT]` makes the N-th operation of that kind in this
 /// process
-/// ("any": of all kinds) fail with EIO; WHAT is EIO, ENOSPC, EDQUOT, EROFS, or `kill`, which ends
-/// the process by SIGKILL.
+/// ("any": of all kinds) fail with EIO; WHAT is EIO, ENOSPC, EDQUOT, EROFS, `kill`, which ends the
+/// process by SIGKILL, or `slow`, which makes that one and all later ones take 2 s.
 int injected_fault(FileOperation operation, const std::filesystem::path& path);
 
 }  // namespace vsr::runtime

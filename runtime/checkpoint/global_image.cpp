@@ -2,12 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
-#include "comm/error.hpp"
 #include "runtime/checkpoint/hdf5_images.hpp"
 #include "runtime/checkpoint/hdf5_io.hpp"
-#include "runtime/checkpoint/json_shape.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -106,9 +103,10 @@ void write_table(hid_t file, const std::vector<ParameterRecord>& parameters) {
   for (const auto& [key, values] : extra) write_double(more.get(), key, values);
 }
 
-void write_buffers(hid_t file, const std::vector<BufferRecord>& buffers) {
+/// @returns the offset of each in the file; 0 for one without elements
+std::vector<std::int64_t> write_buffers(hid_t file, const std::vector<BufferRecord>& buffers) {
   const Hdf5Group group = create_group(file, "buffers");
-  std::int64_t position = 0;
+  std::vector<std::int64_t> offsets;
   for (const BufferRecord& buffer : buffers) {
     const Hdf5Type type = file_type(buffer.dtype);
     const Hdf5Space space = space_of(buffer.shape);
@@ -118,95 +116,18 @@ void write_buffers(hid_t file, const std::vector<BufferRecord>& buffers) {
       VSR_H5(
           H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer.bytes.data()));
     write_attribute(dataset.get(), "dtype", buffer.dtype);
-    write_attribute(dataset.get(), "position", position++);
+    write_attribute(dataset.get(), "position", static_cast<std::int64_t>(offsets.size()));
+    offsets.push_back(
+        buffer.bytes.empty() ? 0 : static_cast<std::int64_t>(H5Dget_offset(dataset.get())));
   }
-}
-
-Hdf5File open_image(const std::vector<std::byte>& image) {
-  const Hdf5Properties access(VSR_H5(H5Pcreate(H5P_FILE_ACCESS)));
-  VSR_H5(H5Pset_fapl_core(access.get(), 65536, false));
-  VSR_H5(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));
-  // The library declares the buffer writable but copies it.
-  VSR_H5(H5Pset_file_image(access.get(), const_cast<std::byte*>(image.data()), image.size()));
-  return Hdf5File(VSR_H5(H5Fopen("global.h5", H5F_ACC_RDONLY, access.get())));
-}
-
-std::vector<ParameterRecord> read_table(hid_t file) {
-  const Hdf5Group table = open_group(file, "params");
-  const auto names = read_strings(table.get(), "name");
-  const auto shapes = read_strings(table.get(), "shape");
-  const auto dtypes = read_strings(table.get(), "dtype");
-  const auto begins = read_int64(table.get(), "begin");
-  const auto counts = read_int64(table.get(), "numel");
-  const auto steps = read_int64(table.get(), "steps");
-  const std::set<std::size_t> lengths = {names.size(),  shapes.size(), dtypes.size(),
-                                         begins.size(), counts.size(), steps.size()};
-  if (lengths.size() != 1) throw CheckpointError("global.h5: columns of /params differ in length");
-  std::vector<ParameterRecord> parameters(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i)
-    parameters[i] = {names[i],  nlohmann::json::parse(shapes[i]).get<std::vector<std::int64_t>>(),
-                     dtypes[i], begins[i],
-                     counts[i], steps[i],
-                     {}};
-  const Hdf5Group more = open_group(table.get(), "extra");
-  for (const std::string& key : link_names(more.get())) {
-    const auto values = read_double(more.get(), key);
-    if (values.size() != names.size())
-      throw CheckpointError("global.h5: column '" + key + "' of /params has another length");
-    for (std::size_t i = 0; i < values.size(); ++i) parameters[i].extra[key] = values[i];
-  }
-  return parameters;
-}
-
-BufferRecord read_buffer(const Hdf5Dataset& dataset, const std::string& name) {
-  BufferRecord buffer;
-  buffer.name = name;
-  buffer.shape = shape_of(dataset);
-  buffer.dtype = read_text_attribute(dataset.get(), "dtype");
-  const Hdf5Type type = file_type(buffer.dtype);
-  const Hdf5Type stored(VSR_H5(H5Dget_type(dataset.get())));
-  if (H5Tequal(type.get(), stored.get()) <= 0)
-    throw CheckpointError("global.h5: buffer '" + name + "' is not stored as " + buffer.dtype);
-  const auto bytes = static_cast<std::int64_t>(H5Dget_storage_size(dataset.get()));
-  std::int64_t expected = element_bytes(buffer.dtype);
-  for (const std::int64_t extent : buffer.shape)
-    if (extent < 0 || __builtin_mul_overflow(expected, extent, &expected)) expected = -1;
-  if (bytes != expected)
-    throw CheckpointError("global.h5: buffer '" + name + "' has " + std::to_string(bytes) +
-                          " bytes, expected " + std::to_string(expected));
-  buffer.bytes.resize(static_cast<std::size_t>(bytes));
-  if (!buffer.bytes.empty())
-    VSR_H5(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer.bytes.data()));
-  return buffer;
-}
-
-std::vector<BufferRecord> read_buffers(hid_t file) {
-  const Hdf5Group group = open_group(file, "buffers");
-  std::map<std::int64_t, BufferRecord> by_position;
-  const std::vector<std::string> names = link_names(group.get());
-  for (const std::string& name : names) {
-    const Hdf5Dataset dataset = open_dataset(group.get(), name);
-    by_position[read_int_attribute(dataset.get(), "position")] = read_buffer(dataset, name);
-  }
-  if (by_position.size() != names.size())
-    throw CheckpointError("global.h5: two buffers have one position");
-  std::vector<BufferRecord> buffers;
-  for (auto& [position, buffer] : by_position) buffers.push_back(std::move(buffer));
-  return buffers;
-}
-
-/// JSON of a depth that functions which call themselves can follow.
-nlohmann::json shallow_json(const std::string& text) {
-  constexpr int kMostLevels = 64;
-  check_json_shape(text, kMostLevels, "global.h5: its state");
-  return nlohmann::json::parse(text);
+  return offsets;
 }
 
 }  // namespace
 
-std::vector<std::byte> global_image(const Snapshot& snapshot,
-                                    const std::vector<ShardEntry>& shards) {
+GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardEntry>& shards) {
   const Hdf5Session session;
+  GlobalImage image;
   MemoryFile file;
   write_attribute(file.get(), "format", kCheckpointFormat);
   write_attribute(file.get(), "iteration", snapshot.iteration);
@@ -219,28 +140,11 @@ std::vector<std::byte> global_image(const Snapshot& snapshot,
         write_virtual(group.get(), array, parameter, pieces, shards);
     }
   write_table(file.get(), snapshot.parameters);
-  write_buffers(file.get(), snapshot.buffers);
+  image.buffer_offsets_bytes = write_buffers(file.get(), snapshot.buffers);
   write_text(file.get(), "state", snapshot.state.dump());
   file.close();
-  return file.read(0, file.size_bytes());
-}
-
-Snapshot snapshot_from_global(const std::vector<std::byte>& image) {
-  const Hdf5Session session;
-  try {
-    const Hdf5File file = open_image(image);
-    Snapshot snapshot;
-    snapshot.iteration = read_int_attribute(file.get(), "iteration");
-    snapshot.parameters = read_table(file.get());
-    snapshot.buffers = read_buffers(file.get());
-    snapshot.state = shallow_json(read_text(file.get(), "state"));
-    return snapshot;
-  } catch (const Hdf5Error& error) {
-    // The bytes come from memory, so it is they that are wrong and not the disk.
-    throw CheckpointError(std::string("global.h5 cannot be read: ") + error.what());
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(std::string("global.h5 holds no readable JSON: ") + error.what());
-  }
+  image.bytes = file.read(0, file.size_bytes());
+  return image;
 }
 
 }  // namespace vsr::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HDF5 files of a checkpoint as bytes in memory. HDF5 lays out the files, we write and read
-// them: so a full disk never meets the library (which does not survive it), and the library only
-// ever parses bytes that were checked.
+// them: so a full disk and a hostile file never meet the library, which survives neither. What we
+// read we find by the manifest.
 #pragma once
 
 #include <cstddef>
@@ -46,16 +46,17 @@ std::vector<FilePart> parts_outside(const MemoryFile& file, std::vector<comm::In
 ShardImage weights_image(const std::vector<TensorEntry>& tensors,
                          const std::map<std::string, std::string>& facts);
 
+/// A finished global.h5, and where the values of its buffers lie.
+struct GlobalImage {
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> buffer_offsets_bytes;  ///< in the order of Snapshot::buffers
+};
+
 /// global.h5: /ARRAY/PARAMETER, virtual datasets over the shard files beside it, with the
 /// parameter's shape (a scalar shows as one element; NaN where a shard file is not there);
 /// /buffers; the table /params; /state, JSON text; attributes format, iteration, world.
 /// @throws Hdf5Error
-std::vector<std::byte> global_image(const Snapshot& snapshot,
-                                    const std::vector<ShardEntry>& shards);
-
-/// What global_image() was given, but for the shards. The virtual datasets are not read.
-/// @throws CheckpointError when something is missing or of another type
-Snapshot snapshot_from_global(const std::vector<std::byte>& image);
+GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardEntry>& shards);
 
 /// A box of a row-major tensor: `start` and `count` in each dimension.
 struct Box {

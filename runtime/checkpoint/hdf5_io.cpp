@@ -14,10 +14,6 @@
 namespace vsr::runtime {
 namespace {
 
-/// More elements than any small dataset of ours can have: a damaged extent must not become a huge
-/// allocation.
-constexpr hssize_t kMostSmallElements = 1 << 28;
-
 Hdf5Properties memory_file_access() {
   Hdf5Properties access(VSR_H5(H5Pcreate(H5P_FILE_ACCESS)));
   // The default driver follows links to find a file's real name, which one in memory has not.
@@ -47,45 +43,6 @@ void write_raw(const Hdf5Dataset& dataset, hid_t memory_type, const void* values
                std::size_t count) {
   if (count == 0) return;
   VSR_H5(H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
-}
-
-/// Elements of a dataset whose type is of class `kind`.
-std::size_t checked_count(const Hdf5Dataset& dataset, const std::string& name, H5T_class_t kind) {
-  const Hdf5Type type(VSR_H5(H5Dget_type(dataset.get())));
-  if (H5Tget_class(type.get()) != kind)
-    throw CheckpointError("global.h5: '" + name + "' has another type than expected");
-  const Hdf5Space space(VSR_H5(H5Dget_space(dataset.get())));
-  const hssize_t count = VSR_H5(H5Sget_simple_extent_npoints(space.get()));
-  if (count > kMostSmallElements)
-    throw CheckpointError("global.h5: '" + name + "' claims " + std::to_string(count) +
-                          " elements");
-  return static_cast<std::size_t>(count);
-}
-
-template <typename T>
-std::vector<T> read_values(hid_t parent, const std::string& name, H5T_class_t kind,
-                           hid_t memory_type) {
-  const Hdf5Dataset dataset = open_dataset(parent, name);
-  std::vector<T> values(checked_count(dataset, name, kind));
-  if (!values.empty())
-    VSR_H5(H5Dread(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
-  return values;
-}
-
-herr_t append_name(hid_t, const char* name, const H5L_info_t*, void* names) {
-  static_cast<std::vector<std::string>*>(names)->push_back(name);
-  return 0;
-}
-
-Hdf5Attribute open_attribute(hid_t object, const std::string& name, H5T_class_t kind) {
-  if (H5Aexists(object, name.c_str()) <= 0)
-    throw CheckpointError("global.h5: attribute '" + name + "' is missing");
-  Hdf5Attribute attribute(VSR_H5(H5Aopen(object, name.c_str(), H5P_DEFAULT)));
-  const Hdf5Type type(VSR_H5(H5Aget_type(attribute.get())));
-  const Hdf5Space space(VSR_H5(H5Aget_space(attribute.get())));
-  if (H5Tget_class(type.get()) != kind || H5Sget_simple_extent_npoints(space.get()) != 1)
-    throw CheckpointError("global.h5: attribute '" + name + "' has another type than expected");
-  return attribute;
 }
 
 }  // namespace
@@ -196,88 +153,11 @@ void write_attribute(hid_t object, const std::string& name, const std::string& t
   VSR_H5(H5Awrite(attribute.get(), type.get(), text.c_str()));
 }
 
-std::vector<std::int64_t> read_int64(hid_t parent, const std::string& name) {
-  return read_values<std::int64_t>(parent, name, H5T_INTEGER, H5T_NATIVE_INT64);
-}
-
-std::vector<double> read_double(hid_t parent, const std::string& name) {
-  return read_values<double>(parent, name, H5T_FLOAT, H5T_NATIVE_DOUBLE);
-}
-
-std::vector<std::string> read_strings(hid_t parent, const std::string& name) {
-  const Hdf5Dataset dataset = open_dataset(parent, name);
-  std::vector<char*> pointers(checked_count(dataset, name, H5T_STRING), nullptr);
-  const Hdf5Type stored(VSR_H5(H5Dget_type(dataset.get())));
-  if (H5Tis_variable_str(stored.get()) <= 0)
-    throw CheckpointError("global.h5: '" + name + "' has another type than expected");
-  std::vector<std::string> values;
-  if (pointers.empty()) return values;
-  const Hdf5Type type = variable_text();
-  const Hdf5Space space(VSR_H5(H5Dget_space(dataset.get())));
-  VSR_H5(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()));
-  for (const char* pointer : pointers) values.emplace_back(pointer == nullptr ? "" : pointer);
-  VSR_H5(H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, pointers.data()));
-  return values;
-}
-
-std::string read_text(hid_t parent, const std::string& name) {
-  const Hdf5Dataset dataset = open_dataset(parent, name);
-  const Hdf5Type type(VSR_H5(H5Dget_type(dataset.get())));
-  if (checked_count(dataset, name, H5T_STRING) != 1 || H5Tis_variable_str(type.get()) != 0)
-    throw CheckpointError("global.h5: '" + name + "' has another type than expected");
-  std::string text(H5Tget_size(type.get()), '\0');
-  VSR_H5(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()));
-  return text;
-}
-
-std::int64_t read_int_attribute(hid_t object, const std::string& name) {
-  const Hdf5Attribute attribute = open_attribute(object, name, H5T_INTEGER);
-  std::int64_t value = 0;
-  VSR_H5(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value));
-  return value;
-}
-
-std::string read_text_attribute(hid_t object, const std::string& name) {
-  const Hdf5Attribute attribute = open_attribute(object, name, H5T_STRING);
-  const Hdf5Type type(VSR_H5(H5Aget_type(attribute.get())));
-  if (H5Tis_variable_str(type.get()) != 0)
-    throw CheckpointError("global.h5: attribute '" + name + "' has another type than expected");
-  std::string text(H5Tget_size(type.get()), '\0');
-  VSR_H5(H5Aread(attribute.get(), type.get(), text.data()));
-  return text;
-}
-
-Hdf5Dataset open_dataset(hid_t parent, const std::string& name) {
-  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0)
-    throw CheckpointError("global.h5: '" + name + "' is missing");
-  return Hdf5Dataset(VSR_H5(H5Dopen2(parent, name.c_str(), H5P_DEFAULT)));
-}
-
-Hdf5Group open_group(hid_t parent, const std::string& name) {
-  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0)
-    throw CheckpointError("global.h5: '" + name + "' is missing");
-  return Hdf5Group(VSR_H5(H5Gopen2(parent, name.c_str(), H5P_DEFAULT)));
-}
-
 Hdf5Group create_group(hid_t parent, const std::string& name) {
   const Hdf5Properties properties(VSR_H5(H5Pcreate(H5P_GROUP_CREATE)));
   VSR_H5(H5Pset_obj_track_times(properties.get(), false));
   return Hdf5Group(
       VSR_H5(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT)));
-}
-
-std::vector<std::int64_t> shape_of(const Hdf5Dataset& dataset) {
-  const Hdf5Space space(VSR_H5(H5Dget_space(dataset.get())));
-  std::vector<hsize_t> extents(
-      static_cast<std::size_t>(VSR_H5(H5Sget_simple_extent_ndims(space.get()))));
-  if (!extents.empty()) VSR_H5(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr));
-  return {extents.begin(), extents.end()};
-}
-
-std::vector<std::string> link_names(hid_t group) {
-  std::vector<std::string> names;
-  VSR_H5(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, nullptr, &append_name, &names));
-  return names;
 }
 
 }  // namespace vsr::runtime

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few ways in which this folder writes and reads datasets and attributes. Private; call inside
+// The few ways in which this folder writes datasets and attributes. Private; call inside
 // an Hdf5Session.
 #pragma once
 
@@ -48,19 +48,6 @@ void write_text(hid_t parent, const std::string& name, const std::string& text);
 void write_attribute(hid_t object, const std::string& name, std::int64_t value);
 void write_attribute(hid_t object, const std::string& name, const std::string& text);
 
-/// The readers throw CheckpointError, naming the dataset, when it is missing, has another kind of
-/// type or another number of dimensions.
-std::vector<std::int64_t> read_int64(hid_t parent, const std::string& name);
-std::vector<double> read_double(hid_t parent, const std::string& name);
-std::vector<std::string> read_strings(hid_t parent, const std::string& name);
-std::string read_text(hid_t parent, const std::string& name);
-std::int64_t read_int_attribute(hid_t object, const std::string& name);
-std::string read_text_attribute(hid_t object, const std::string& name);
-Hdf5Dataset open_dataset(hid_t parent, const std::string& name);
-Hdf5Group open_group(hid_t parent, const std::string& name);
 Hdf5Group create_group(hid_t parent, const std::string& name);
-std::vector<std::int64_t> shape_of(const Hdf5Dataset& dataset);
-/// Names of the links in a group, in order of their names.
-std::vector<std::string> link_names(hid_t group);
 
 }  // namespace vsr::runtime

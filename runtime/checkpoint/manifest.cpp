@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/error.hpp"
+#include "runtime/checkpoint/json_shape.hpp"
 
 static_assert(std::endian::native == std::endian::little, "files hold little-endian values");
 
@@ -21,6 +22,8 @@ using nlohmann::json;
 
 /// Largest index we believe in: bytes of FP32 stay far from the end of int64.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 58;
+/// Levels of JSON that functions which call themselves can follow.
+constexpr int kMostLevels = 64;
 
 }  // namespace
 
@@ -78,6 +81,43 @@ ShardEntry shard_from_json(const json& value) {
   if (entry.file.empty() || entry.file.find('/') != std::string::npos)
     throw CheckpointError("'" + entry.file + "' is no name of a shard file");
   return entry;
+}
+
+json to_json(const ParameterRecord& parameter) {
+  return {{"name", parameter.name},   {"shape", parameter.shape}, {"dtype", parameter.dtype},
+          {"begin", parameter.begin}, {"numel", parameter.numel}, {"steps", parameter.steps},
+          {"extra", parameter.extra}};
+}
+
+ParameterRecord parameter_from_json(const json& value) {
+  return {value.at("name").get<std::string>(),
+          value.at("shape").get<std::vector<std::int64_t>>(),
+          value.at("dtype").get<std::string>(),
+          value.at("begin").get<std::int64_t>(),
+          value.at("numel").get<std::int64_t>(),
+          value.at("steps").get<std::int64_t>(),
+          value.at("extra").get<std::map<std::string, double>>()};
+}
+
+json to_json(const BufferEntry& buffer) {
+  return {{"name", buffer.name},
+          {"shape", buffer.shape},
+          {"dtype", buffer.dtype},
+          {"offset_bytes", buffer.offset_bytes}};
+}
+
+BufferEntry buffer_from_json(const json& value) {
+  return {value.at("name").get<std::string>(), value.at("shape").get<std::vector<std::int64_t>>(),
+          value.at("dtype").get<std::string>(), value.at("offset_bytes").get<std::int64_t>()};
+}
+
+/// `entries` as a JSON array, a line each.
+template <typename Entry>
+std::string lines_of(const std::vector<Entry>& entries) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    text += (i == 0 ? "\n  " : ",\n  ") + to_json(entries[i]).dump();
+  return text + "\n ]";
 }
 
 /// Run `parse` and turn what the JSON library throws into a CheckpointError.
@@ -168,16 +208,16 @@ std::string to_text(const Manifest& manifest) {
   const json global = {{"file", "global.h5"},
                        {"size_bytes", manifest.global_size_bytes},
                        {"xxh3", checksum_text(manifest.global_checksum)}};
-  std::string head = "{\n \"format\": " + std::to_string(manifest.format) +
-                     ",\n \"iteration\": " + std::to_string(manifest.iteration) +
-                     ",\n \"world\": " + std::to_string(manifest.world) +
-                     ",\n \"elements\": " + std::to_string(manifest.elements) +
-                     ",\n \"checksum\": \"XXH3-64\"" +
-                     ",\n \"checksum_elements\": " + std::to_string(kChecksumElements) +
-                     ",\n \"global\": " + global.dump() + ",\n \"shards\": [";
-  for (std::size_t i = 0; i < manifest.shards.size(); ++i)
-    head += (i == 0 ? "\n  " : ",\n  ") + to_json(manifest.shards[i]).dump();
-  head += "\n ],";
+  std::string head =
+      "{\n \"format\": " + std::to_string(manifest.format) +
+      ",\n \"iteration\": " + std::to_string(manifest.iteration) +
+      ",\n \"world\": " + std::to_string(manifest.world) +
+      ",\n \"elements\": " + std::to_string(manifest.elements) + ",\n \"checksum\": \"XXH3-64\"" +
+      ",\n \"checksum_elements\": " + std::to_string(kChecksumElements) +
+      ",\n \"global\": " + global.dump() + ",\n \"shards\": " + lines_of(manifest.shards) +
+      ",\n \"parameters\": " + lines_of(manifest.parameters) +
+      ",\n \"buffers\": " + lines_of(manifest.buffers) + ",\n \"state\": " + manifest.state.dump() +
+      ",";
   head += kChecksumKey;
   return head + closing_line(head);
 }
@@ -189,6 +229,7 @@ Manifest manifest_from_text(std::string_view text) {
   const std::string_view head = text.substr(0, key + kChecksumKey.size());
   if (text.substr(head.size()) != closing_line(head))
     throw CheckpointError("MANIFEST.json was changed: it does not match its own checksum");
+  check_json_shape(std::string(text), kMostLevels, "MANIFEST.json");
   Manifest manifest = parsed("MANIFEST.json", [&] {
     const json value = json::parse(text);
     Manifest result;
@@ -206,6 +247,11 @@ Manifest manifest_from_text(std::string_view text) {
     if (value.at("checksum_elements").get<std::int64_t>() != kChecksumElements)
       throw CheckpointError("MANIFEST.json uses other checksum blocks than this program");
     for (const json& shard : value.at("shards")) result.shards.push_back(shard_from_json(shard));
+    for (const json& parameter : value.at("parameters"))
+      result.parameters.push_back(parameter_from_json(parameter));
+    for (const json& buffer : value.at("buffers"))
+      result.buffers.push_back(buffer_from_json(buffer));
+    result.state = value.at("state");
     return result;
   });
   check_coverage(manifest);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // MANIFEST.json, the last file of a checkpoint to be written: it says what the other files must be,
-// so that a checkpoint is whole exactly when its manifest holds. Checksums go by blocks of the
-// logical global index, so they survive another number of ranks.
+// so that a checkpoint is whole exactly when its manifest holds, and where their values lie, so
+// that they are read without the HDF5 library, which does not survive files that somebody damaged
+// on purpose. Checksums go by blocks of the logical global index, so they survive another number of
+// ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "comm/shard.hpp"
+#include "runtime/checkpoint/snapshot.hpp"
 
 namespace vsr::runtime {
 
@@ -42,6 +45,14 @@ struct ShardEntry {
   std::map<std::string, ArrayEntry> arrays;
 };
 
+/// A buffer whose values lie in global.h5, contiguous and little-endian.
+struct BufferEntry {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string dtype;
+  std::int64_t offset_bytes = 0;
+};
+
 struct Manifest {
   int format = kCheckpointFormat;
   int world = 0;
@@ -50,6 +61,9 @@ struct Manifest {
   std::int64_t global_size_bytes = 0;
   std::uint64_t global_checksum = 0;
   std::vector<ShardEntry> shards;  ///< by rank
+  std::vector<ParameterRecord> parameters;
+  std::vector<BufferEntry> buffers;
+  nlohmann::json state;  ///< of Snapshot
 };
 
 /// The pieces that have a checksum each: `intervals` cut at multiples of kChecksumElements, in

@@ -41,6 +41,8 @@ void validate_parameters(const std::vector<ParameterRecord>& parameters) {
               "parameter '" + parameter.name + "' has other extra numbers than the first one");
     for (const auto& [key, value] : parameter.extra) {
       VSR_CHECK(is_usable_name(key), "extra number '" + key + "' has no usable name");
+      VSR_CHECK(std::isfinite(value), "extra number '" + key + "' of parameter '" + parameter.name +
+                                          "' is not finite, which JSON cannot hold");
       VSR_CHECK(parameters.front().extra.count(key) == 1,
                 "parameter '" + parameter.name + "' alone has the extra number '" + key + "'");
     }

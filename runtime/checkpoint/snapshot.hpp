@@ -23,8 +23,8 @@ struct ParameterRecord {
   std::int64_t begin = 0;               ///< first element on the logical global index
   std::int64_t numel = 0;               ///< product of `shape`
   std::int64_t steps = 0;               ///< applied steps of this parameter
-  std::map<std::string, double> extra;  ///< further numbers, kept bit for bit ("beta1_power"); the
-                                        ///< same keys for all parameters
+  std::map<std::string, double> extra;  ///< further finite numbers, kept bit for bit
+                                        ///< ("beta1_power"); the same keys for all parameters
   friend bool operator==(const ParameterRecord&, const ParameterRecord&) = default;
 };
 

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "comm/error.hpp"
 #include "fmt/format.h"
+#include "runtime/checkpoint/files.hpp"
 #include "runtime/train/divergence.hpp"
 #include "runtime/train/tensors.hpp"
 #include "runtime/train/validation.hpp"
@@ -22,6 +24,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kSaveBusy = std::uint64_t{1} << 32;
 /// Rank 0's clock says that a save is due.
 constexpr std::uint64_t kSaveDue = std::uint64_t{1} << 33;
+/// A save that takes longer is heard of as often.
+constexpr auto kSaveNews = std::chrono::seconds(10);
+/// How often a rank that only waits for the disk looks.
+constexpr auto kDiskPoll = std::chrono::milliseconds(1);
 /// A signal to mpirun reaches the ranks within so many steps of each other.
 constexpr std::int64_t kRequestSpread = 2;
 
@@ -45,6 +51,7 @@ class Loop {
   bool save_now();
   void begin_save();
   void advance_save();
+  void tell_of_save();
   bool finish_save();
   void warn_of_save(std::int64_t iteration, const AgreedError& error);
   void prune();
@@ -66,6 +73,7 @@ class Loop {
     Progress progress;
     Clock::time_point start;
     double stall_ms;  // training waited so long
+    Clock::time_point last_news;
   };
   std::optional<Saving> saving_;
   Clock::time_point last_save_ = Clock::now();
@@ -88,6 +96,7 @@ ExitCode Loop::run() {
   while (!is_finished()) {
     const optim::StepReport report = step_or_finish_save();
     if (saving_ && (report.requests & kSaveBusy) == 0) advance_save();
+    tell_of_save();
     // Saved first: what follows may take long, or fail.
     if (is_due(options_.save_freq) || is_new_request(report.requests) ||
         (report.requests & kSaveDue) != 0)
@@ -142,6 +151,7 @@ void Loop::compute_leaf(int leaf, StepTimes& times) {
   if (options_.force_overflow == std::pair(progress_.iteration + 1, leaf))
     loss = loss * std::numeric_limits<float>::infinity();
   p_.optimizer.backward(loss);
+  p_.world.alive();
 }
 
 /// Where averages are kept, they are what the network is made of meanwhile.
@@ -217,7 +227,7 @@ void Loop::begin_save() {
   try {
     p_.store.begin_save(
         take_snapshot(p_.optimizer, p_.net.named_buffers(), progress_, p_.configuration));
-    saving_ = {progress_, start, ms_since(start)};
+    saving_ = {progress_, start, ms_since(start), Clock::now()};
   } catch (const AgreedError& error) {
     warn_of_save(progress_.iteration, error);
   }
@@ -242,9 +252,26 @@ void Loop::advance_save() {
   }
 }
 
+void Loop::tell_of_save() {
+  if (!saving_ || Clock::now() - saving_->last_news < kSaveNews) return;
+  saving_->last_news = Clock::now();
+  const CheckpointStore::Written written = p_.store.written();
+  p_.report.message(
+      fmt::format("checkpoint of iteration {}: {} of {} written on rank 0 after {:.0f} s",
+                  saving_->progress.iteration, readable_size(written.done_bytes),
+                  readable_size(written.all_bytes), ms_since(saving_->start) / 1000));
+}
+
 /// @returns whether what was reached is on the disk
 bool Loop::finish_save() {
-  while (saving_) advance_save();
+  while (saving_) {
+    while (p_.store.is_busy()) {
+      std::this_thread::sleep_for(kDiskPoll);
+      p_.world.alive();
+      tell_of_save();
+    }
+    advance_save();
+  }
   return saved_iteration_ == progress_.iteration;
 }
 

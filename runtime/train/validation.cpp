@@ -134,6 +134,7 @@ std::vector<FrameScores> score_my_frames(WindowDataset& data, const comm::Commun
     const ImageU8 picture = picture_of(enlarge(window_tensor(frame)));
     const ImageU8 bicubic = upscale(frame.lr_frame, data.options().scale);
     mine.push_back({i, frame.frame, score(picture, bicubic, frame.gt)});
+    world.alive();
     if (!folder) continue;
     const auto clip = std::find_if(clips.begin(), clips.end(),
                                    [&](const ClipRange& range) { return range.first == i; });
@@ -159,6 +160,7 @@ std::vector<FrameScores> gather(comm::Communicator& world, const std::vector<Fra
 
 ValidationResult validate(WindowDataset& data, comm::Communicator& world, const Enlarge& enlarge,
                           const std::optional<std::filesystem::path>& folder) {
+  const comm::Communicator::Purpose purpose(world, "validation");
   const std::vector<ClipRange> clips = clip_ranges(data);
   world.agree_all_ok("making the folder of a validation", [&] {
     if (folder && world.rank() == 0) create_folders(*folder);

@@ -51,3 +51,11 @@ for fault in fsync:7:ENOSPC write:9:EIO rename:3:EIO; do
   [[ $(masters) == "$hash" ]] || fail "$fault: a failing save changed the masters"
   rm -r "$work/faulty"
 done
+
+# A slow disk: the last save is heard of while it is waited for.
+with --total-iter 4 --save-freq 0
+export VSR_FAULT=write:1:slow
+train 2 --train "$clip" --out "$work/slow" "${changed[@]}"
+unset VSR_FAULT
+grep -qE 'checkpoint of iteration 4: .* of .* written on rank 0 after [0-9]+ s' "$work/output.txt" ||
+  { cat "$work/output.txt"; fail "nothing was said of a slow save"; }

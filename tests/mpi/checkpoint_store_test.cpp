@@ -205,6 +205,11 @@ TEST_F(CheckpointStoreTest, ASaveInTheBackgroundIsPublishedByTheSecondAdvance) {
   EXPECT_TRUE(store_->in_flight());
   EXPECT_THROW(store_->begin_save(snapshot(3)), ArgumentError);
   EXPECT_FALSE(fs::exists(step(2)));
+  while (store_->is_busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::int64_t bytes =
+      elements_of(snapshot(2).shard.intervals) * 3 * static_cast<std::int64_t>(sizeof(float));
+  EXPECT_EQ(store_->written().all_bytes, bytes);
+  EXPECT_EQ(store_->written().done_bytes, bytes);
   EXPECT_FALSE(store_->advance().has_value());  // waits for the shards of all ranks
   EXPECT_TRUE(store_->in_flight());
   EXPECT_EQ(store_->advance(), step(2));

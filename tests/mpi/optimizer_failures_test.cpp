@@ -422,6 +422,38 @@ TEST(Buffers, ChangedByAForwardBeforeZeroGradAreNoticed) {
   expect_next_step_clean(*sgd, w);
 }
 
+TEST(Replicas, ThatDifferEndTheRunAndAreNamed) {
+  if (world().world() == 1) GTEST_SKIP() << "needs two ranks";
+  const std::vector<NamedParameter> w = {parameter("w", Numbers(3000, 0.0F)),
+                                         parameter("v", Numbers(5, 0.0F))};
+  const auto sgd = sgd_for(w, {.leaves = 1, .replica_check_steps = 2});
+  const auto step = [&] {
+    run_given(*sgd, w, {{Numbers(3000, 1.0F), Numbers(5, 1.0F)}});
+    return sgd->step();
+  };
+  EXPECT_TRUE(step().applied);
+  EXPECT_TRUE(step().applied);
+  EXPECT_TRUE(step().applied);  // compared before this one, and all were equal
+  const int last = world().world() - 1;
+  if (world().rank() == last) {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor overwritten = w[1].replica;
+    overwritten[3] = 7;
+  }
+  EXPECT_TRUE(step().applied);  // not compared, and published over the fault
+  if (world().rank() == last) {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor overwritten = w[1].replica;
+    overwritten[3] = 7;
+  }
+  const std::string message = message_of<DivergedError>([&] { step(); });
+  expect_in("the replica of rank " + std::to_string(last) +
+                " differs from that of rank 0, first in "
+                "parameter v",
+            message);
+  expect_in("they were equal after 2 applied steps", message);
+}
+
 TEST(Sgd, MomentumBeginsWithItsFirstStep) {
   const std::vector<NamedParameter> w = {parameter("w", {0})};
   const auto sgd = optimizer_for<torch::optim::SGD>(

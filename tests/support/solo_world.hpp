@@ -15,19 +15,21 @@ class SoloWorld final : public comm::Communicator {
     node_ranks_ = {0};
   }
   std::string_view backend() const noexcept override { return "solo"; }
-  void barrier() override {}
-  void broadcast_bytes(std::span<std::byte>, int) override {}
-  void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
-                        std::span<const std::size_t>) override {
+
+ private:
+  void do_barrier() override {}
+  void do_broadcast(std::span<std::byte>, int) override {}
+  void do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                     std::span<const std::size_t>) override {
     if (mine.data() != all.data()) std::ranges::copy(mine, all.begin());
   }
-  void exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
-                      std::span<const std::span<std::byte>> incoming) override {
+  void do_exchange(std::span<const std::span<const std::byte>> outgoing,
+                   std::span<const std::span<std::byte>> incoming) override {
     std::ranges::copy(outgoing[0], incoming[0].begin());
   }
-  void all_reduce_sum_fp16(std::span<std::uint16_t>) override {}
-  void all_reduce_sum_bf16(std::span<std::uint16_t>) override {}
-  void all_reduce_sum_fp32(std::span<float>) override {}
+  void do_all_reduce_fp16(std::span<std::uint16_t>) override {}
+  void do_all_reduce_bf16(std::span<std::uint16_t>) override {}
+  void do_all_reduce_fp32(std::span<float>) override {}
 };
 
 }  // namespace vsr::test

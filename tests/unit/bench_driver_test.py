@@ -13,6 +13,7 @@ import unittest
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
 
+import checkpoint  # noqa: E402
 import compare  # noqa: E402
 import machine  # noqa: E402
 import side_by_side  # noqa: E402
@@ -174,6 +175,32 @@ class Step(unittest.TestCase):
         size = step.FULL_SIZE
         inner = (size["layers"] - 1) * (size["width"] + 1) * size["width"]
         self.assertEqual(inner + (size["width"] + 1) * size["last"], 24_600_000)
+
+
+class Checkpoint(unittest.TestCase):
+    def test_rates_are_medians_over_rounds(self):
+        # 600 MB in 500, 1000 and 600 ms.
+        ours = result("ours", [500.0], [1000.0], [600.0], bytes=600_000_000)
+        self.assertAlmostEqual(checkpoint.rate(ours), 1.0)
+
+    def test_closing_lines_say_what_training_waits_for(self):
+        data = dict(ours=dict(median_ms=800.0, median_stall_ms=90.5, median_copy_ms=80.0),
+                    save_gb_per_s=dict(ours=0.75, disk=0.9), load_gb_per_s=dict(ours=2.0),
+                    of_the_disk=0.83)
+        text = "\n".join(checkpoint.closing_lines(data))
+        self.assertIn("ours 0.75, disk 0.90 GB/s; ours reaches 0.83 of one stream", text)
+        self.assertIn("training waits 90.5 ms for a save of 800 ms", text)
+
+    def test_full_size_is_half_a_gigabyte(self):
+        size = checkpoint.FULL_SIZE
+        parameters = ((size["layers"] - 1) * (size["width"] + 1) * size["width"]
+                      + (size["width"] + 1) * size["last"])
+        self.assertEqual(round(12 * parameters / 1e6), 603)
+
+    def test_each_comparison_has_its_own_counts(self):
+        options = compare.read_options(["checkpoint", "--quick", "--no-pin"])
+        self.assertEqual((options.rounds, options.warmup, options.iterations), (2, 0, 1))
+        self.assertTrue(options.out.endswith("checkpoint.json"))
 
 
 class Surroundings(unittest.TestCase):

@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/match_parameters.hpp"
 #include "tests/support/checkpoint_writing.hpp"
 #include "tests/support/error_messages.hpp"
+#include "tests/support/hdf5_reading.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -124,14 +125,13 @@ TEST(Manifest, AnotherFormatIsAConfigurationError) {
             message_of<ConfigurationError>([&] { manifest_from_text(to_text(manifest)); }));
 }
 
-TEST(GlobalImage, RefusesAStateThatIsNestedTooDeep) {
-  Snapshot snapshot = sample_snapshot(1, 0, 1);
+TEST(Manifest, RefusesAStateThatIsNestedTooDeep) {
+  Manifest manifest = small_manifest();
   nlohmann::json deep = 1;
   for (int level = 0; level < 65; ++level) deep = nlohmann::json::array({deep});
-  snapshot.state = deep;
-  const std::vector<std::byte> image = global_image(snapshot, {});
-  expect_in("its state is nested too deep",
-            message_of<CheckpointError>([&] { snapshot_from_global(image); }));
+  manifest.state = deep;
+  expect_in("nested too deep",
+            message_of<CheckpointError>([&] { manifest_from_text(to_text(manifest)); }));
 }
 
 TEST(Boxes, CoverARunInOrder) {
@@ -155,17 +155,11 @@ TEST(Boxes, CoverARunInOrder) {
 
 /// A dataset as floats, read by HDF5 itself.
 std::vector<float> dataset_values(const fs::path& file, const std::string& name,
-                                  std::vector<hsize_t>& shape) {
+                                  std::vector<std::int64_t>& shape) {
   const Hdf5Session session;
-  const Hdf5File opened(VSR_H5(H5Fopen(file.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT)));
-  const Hdf5Dataset dataset(VSR_H5(H5Dopen2(opened.get(), name.c_str(), H5P_DEFAULT)));
-  const Hdf5Space space(VSR_H5(H5Dget_space(dataset.get())));
-  shape.resize(static_cast<std::size_t>(H5Sget_simple_extent_ndims(space.get())));
-  if (!shape.empty()) H5Sget_simple_extent_dims(space.get(), shape.data(), nullptr);
-  std::vector<float> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
-  if (!values.empty())
-    VSR_H5(H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
-  return values;
+  const Hdf5File opened = test::open_hdf5(file);
+  shape = test::shape_of(test::open_dataset(opened.get(), name));
+  return test::dataset_values<float>(opened.get(), name, H5T_NATIVE_FLOAT);
 }
 
 TEST(Hdf5View, ShowsEveryParameterByNameAndShape) {
@@ -176,11 +170,11 @@ TEST(Hdf5View, ShowsEveryParameterByNameAndShape) {
     fs::rename(written, step);
     for (const ParameterRecord& parameter : sample_parameters(400))
       for (const std::string array : {"master", "exp_avg", "exp_avg_sq"}) {
-        std::vector<hsize_t> shape;
+        std::vector<std::int64_t> shape;
         const auto values = dataset_values(step / "global.h5", array + "/" + parameter.name, shape);
         const auto expected_shape =
             parameter.shape.empty() ? std::vector<std::int64_t>{1} : parameter.shape;
-        EXPECT_EQ(std::vector<std::int64_t>(shape.begin(), shape.end()), expected_shape);
+        EXPECT_EQ(shape, expected_shape);
         EXPECT_TRUE(test::same_bits(
             values,
             test::sample_values(array, 12, {{parameter.begin, parameter.begin + parameter.numel}})))
@@ -193,7 +187,7 @@ TEST(Hdf5View, ShowsNaNWhereAShardIsMissing) {
   const TemporaryFolder folder;
   const fs::path step = test::write_sample(folder.path(), 12, 2);
   fs::remove(step / "shard_00001-of-00002.h5");
-  std::vector<hsize_t> shape;
+  std::vector<std::int64_t> shape;
   const auto values = dataset_values(step / "global.h5", "/master/body.weight", shape);
   EXPECT_EQ(values.front(), sample_value("master", 12, 449));
   EXPECT_TRUE(std::isnan(values.back()));
@@ -202,9 +196,9 @@ TEST(Hdf5View, ShowsNaNWhereAShardIsMissing) {
 TEST(Hdf5View, ShardIsAPlainHdf5File) {
   const TemporaryFolder folder;
   const fs::path step = test::write_sample(folder.path(), 12, 2);
-  std::vector<hsize_t> shape;
+  std::vector<std::int64_t> shape;
   const auto borders = dataset_values(step / "shard_00001-of-00002.h5", "/intervals", shape);
-  EXPECT_EQ(shape, (std::vector<hsize_t>{borders.size() / 2, 2}));
+  EXPECT_EQ(shape, (std::vector<std::int64_t>{static_cast<std::int64_t>(borders.size() / 2), 2}));
   const auto expected = sample_snapshot(12, 1, 2).shard;
   EXPECT_EQ(static_cast<std::int64_t>(borders[0]), expected.intervals[0].begin);
   EXPECT_TRUE(test::same_bits(dataset_values(step / "shard_00001-of-00002.h5", "/exp_avg", shape),
@@ -243,25 +237,63 @@ TEST(Hdf5, CallersPrintingComesBack) {
   EXPECT_NE(after, nullptr);
 }
 
-TEST(GlobalImage, ComesBackBitForBit) {
-  const Snapshot snapshot = sample_snapshot(99, 0, 1);
-  const Snapshot read = snapshot_from_global(global_image(snapshot, {}));
+TEST(Manifest, HoldsTheSnapshotBitForBit) {
+  const TemporaryFolder folder;
+  const Snapshot expected = sample_snapshot(99, 0, 1);
+  const Snapshot read = read_header(test::write_sample(folder.path(), 99, 1)).snapshot;
   EXPECT_EQ(read.iteration, 99);
-  EXPECT_EQ(read.parameters, snapshot.parameters);
-  EXPECT_EQ(read.buffers, snapshot.buffers);
-  EXPECT_EQ(read.state, snapshot.state);
+  EXPECT_EQ(read.parameters, expected.parameters);
+  EXPECT_EQ(read.buffers, expected.buffers);
+  EXPECT_EQ(read.state, expected.state);
   EXPECT_EQ(read.state.at("seed").get<std::uint64_t>(), 18446744073709551615ULL);
 }
 
-TEST(GlobalImage, RefusesOtherBytes) {
-  EXPECT_THROW(snapshot_from_global({}), CheckpointError);
-  EXPECT_THROW(snapshot_from_global(std::vector<std::byte>(5000)), CheckpointError);
-  const ShardImage shard = shard_image(sample_snapshot(1, 0, 1), 0, 1);
-  std::vector<std::byte> other(static_cast<std::size_t>(shard.size_bytes));
-  for (const FilePart& part : shard.frame)
-    std::copy(part.bytes.begin(), part.bytes.end(), other.begin() + part.offset_bytes);
-  expect_in("'params' is missing",
-            message_of<CheckpointError>([&] { snapshot_from_global(other); }));
+TEST(Hdf5View, GlobalShowsWhatTheManifestSays) {
+  const TemporaryFolder folder;
+  const fs::path step = test::write_sample(folder.path(), 99, 2);
+  const Snapshot snapshot = read_header(step).snapshot;
+  const Hdf5Session session;
+  const Hdf5File file = test::open_hdf5(step / "global.h5");
+  EXPECT_EQ(test::int_attribute(file.get(), "iteration"), 99);
+  EXPECT_EQ(test::int_attribute(file.get(), "world"), 2);
+  EXPECT_EQ(nlohmann::json::parse(test::dataset_texts(file.get(), "state").front()),
+            snapshot.state);
+  const auto names = test::dataset_texts(file.get(), "params/name");
+  const auto steps =
+      test::dataset_values<std::int64_t>(file.get(), "params/steps", H5T_NATIVE_INT64);
+  const auto powers =
+      test::dataset_values<double>(file.get(), "params/extra/beta1_power", H5T_NATIVE_DOUBLE);
+  ASSERT_EQ(names.size(), snapshot.parameters.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(names[i], snapshot.parameters[i].name);
+    EXPECT_EQ(steps[i], snapshot.parameters[i].steps);
+    EXPECT_EQ(powers[i], snapshot.parameters[i].extra.at("beta1_power"));
+  }
+  for (std::size_t i = 0; i < snapshot.buffers.size(); ++i) {
+    const BufferRecord& buffer = snapshot.buffers[i];
+    const Hdf5Dataset dataset = test::open_dataset(file.get(), "buffers/" + buffer.name);
+    EXPECT_EQ(test::shape_of(dataset), buffer.shape);
+    EXPECT_EQ(test::int_attribute(dataset.get(), "position"), static_cast<std::int64_t>(i));
+    const Hdf5Type type(VSR_H5(H5Dget_type(dataset.get())));
+    std::vector<std::byte> bytes(buffer.bytes.size());
+    if (!bytes.empty())
+      VSR_H5(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()));
+    EXPECT_EQ(bytes, buffer.bytes) << buffer.name;
+  }
+}
+
+TEST(Manifest, RefusesBuffersOutsideTheFile) {
+  for (const bool has_large_shape : {false, true}) {
+    const TemporaryFolder folder;
+    const fs::path step = test::write_sample(folder.path(), 5, 1);
+    Manifest manifest = manifest_from_text(test::read_bytes(step / "MANIFEST.json"));
+    if (has_large_shape)
+      manifest.buffers[0].shape = {std::int64_t{1} << 61};
+    else
+      manifest.buffers[0].offset_bytes = manifest.global_size_bytes;
+    test::write_bytes(step / "MANIFEST.json", to_text(manifest));
+    expect_in("leaves global.h5", message_of<CheckpointError>([&] { read_header(step); }));
+  }
 }
 
 TEST(ShardImage, FrameStaysSmall) {

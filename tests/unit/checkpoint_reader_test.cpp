@@ -308,5 +308,23 @@ TEST(FullDisk, LimitsInTheMiddleOfAShardAreErrorsAndPass) {
   }
 }
 
+TEST(Fixture, OfEachFormatStaysReadable) {
+  for (const std::string format : {"checkpoint_format_1"}) {
+    SCOPED_TRACE(format);
+    const fs::path step = pointed_at(fs::path(VSR_FIXTURES) / format, "LATEST");
+    const CheckpointHeader header = read_header(step);
+    const Snapshot expected = sample_snapshot(7, 0, 2, 100);
+    EXPECT_EQ(header.snapshot.parameters, expected.parameters);
+    EXPECT_EQ(header.snapshot.buffers, expected.buffers);
+    EXPECT_EQ(header.snapshot.state, expected.state);
+    const std::vector<comm::Interval> all = {{0, total_elements(expected.parameters)}};
+    const ShardData shard = read_shard(header, all);
+    EXPECT_EQ(shard.arrays.size(), 4U);
+    for (const auto& [array, values] : shard.arrays)
+      EXPECT_TRUE(same_bits(values, sample_values(array, 7, all))) << array;
+    verify_checkpoint(step);
+  }
+}
+
 }  // namespace
 }  // namespace vsr::runtime

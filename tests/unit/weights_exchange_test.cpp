@@ -7,12 +7,12 @@
 #include "comm/error.hpp"
 #include "runtime/checkpoint/export_weights.hpp"
 #include "runtime/checkpoint/file_faults.hpp"
-#include "runtime/checkpoint/hdf5_io.hpp"
 #include "runtime/checkpoint/inspect.hpp"
 #include "runtime/checkpoint/new_checkpoint.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "tests/support/checkpoint_writing.hpp"
 #include "tests/support/error_messages.hpp"
+#include "tests/support/hdf5_reading.hpp"
 #include "tests/support/torch_archive_writing.hpp"
 
 namespace vsr::runtime {
@@ -69,21 +69,18 @@ TEST(Export, WritesHdf5) {
   const ExportResult result = export_weights(header, folder / "w.h5", {});
   EXPECT_EQ(result.size_bytes, static_cast<std::int64_t>(fs::file_size(folder / "w.h5")));
   const Hdf5Session session;
-  const Hdf5File file(VSR_H5(H5Fopen((folder / "w.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT)));
-  EXPECT_EQ(read_text_attribute(file.get(), "iteration"), "5");
-  EXPECT_EQ(link_names(file.get()).size(), 10U);
+  const Hdf5File file = test::open_hdf5(folder / "w.h5");
+  EXPECT_EQ(test::text_attribute(file.get(), "iteration"), "5");
+  EXPECT_EQ(test::link_names(file.get()).size(), 10U);
   for (const ParameterRecord& parameter : header.snapshot.parameters) {
-    const Hdf5Dataset dataset = open_dataset(file.get(), parameter.name);
-    EXPECT_EQ(shape_of(dataset), parameter.shape);
-    std::vector<float> values(static_cast<std::size_t>(parameter.numel));
-    if (!values.empty())
-      VSR_H5(
-          H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+    EXPECT_EQ(test::shape_of(test::open_dataset(file.get(), parameter.name)), parameter.shape);
+    const auto values = test::dataset_values<float>(file.get(), parameter.name, H5T_NATIVE_FLOAT);
     EXPECT_TRUE(same_bits(
         values,
         sample_values("master", 5, {{parameter.begin, parameter.begin + parameter.numel}})));
   }
-  EXPECT_EQ(read_int64(file.get(), "norm.batches"), std::vector<std::int64_t>{5});
+  EXPECT_EQ(test::dataset_values<std::int64_t>(file.get(), "norm.batches", H5T_NATIVE_INT64),
+            std::vector<std::int64_t>{5});
 }
 
 TEST(Export, RoundsToHalfAndCountsOverflows) {

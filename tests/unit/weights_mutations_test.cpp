@@ -11,7 +11,7 @@
 #include "runtime/checkpoint/snapshot.hpp"
 #include "tests/support/mutations.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tests/support/torch_archive_writing.hpp"
+#include "tests/support/weights_samples.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -19,33 +19,11 @@ namespace {
 using test::mutated;
 using test::pickled;
 using test::pickled_dict;
-using test::text_of_values;
-using test::TorchTensor;
+using test::sample_archive;
+using test::sample_safetensors;
+using test::sample_tensors;
 
 constexpr int kFiles = 4000;
-
-std::vector<TorchTensor> sample_tensors() {
-  return {{"conv.weight", "FloatStorage", "0", 24, 0, {2, 3, 4}, {12, 4, 1}},
-          {"conv.bias", "HalfStorage", "1", 2, 0, {2}, {1}},
-          {"turned", "FloatStorage", "0", 24, 3, {3, 5}, {1, 4}}};
-}
-
-std::string sample_archive() {
-  const std::string dict = "}q\x01(" + pickled("params") + pickled_dict(sample_tensors()) +
-                           pickled("params_ema") + pickled_dict(sample_tensors()) + "u";
-  return test::ZipBuilder()
-      .add("net/data.pkl", test::whole_pickle(dict))
-      .add("net/byteorder", "little")
-      .add("net/data/0", std::string(96, 'x'))
-      .add("net/data/1", "abcd")
-      .finish();
-}
-
-std::string sample_safetensors() {
-  const std::vector<TensorEntry> entries = {
-      {"conv.weight", {2, 3, 4}, "fp32", 24}, {"conv.bias", {2}, "fp16", 2}, {"e", {0}, "fp32", 0}};
-  return safetensors_header(entries, {{"format", "pt"}}) + std::string(100, 'x');
-}
 
 /// Write a new file: some file systems bring one that is emptied and filled again to the disk at
 /// once, which takes a hundred times longer.
