@@ -131,47 +131,39 @@ void FlightRecorder::alive() noexcept {
 
 namespace {
 
-// The bytes of one rank's file as they are now; a reader of its own descriptor, so that files of
-// other hosts on a shared file system are not those of an hour ago.
-std::vector<std::byte> read_image(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail("open", path, errno);
-  std::vector<std::byte> image(sizeof(Header) + sizeof(FlightRecord) * FlightRecorder::kCapacity);
-  file.read(reinterpret_cast<char*>(image.data()), static_cast<std::streamsize>(image.size()));
-  const bool is_whole = file.gcount() == static_cast<std::streamsize>(image.size());
-  if (!is_whole || std::memcmp(image.data(), kMagic.data(), kMagic.size()) != 0)
-    throw DataError("'" + path.string() + "' is no flight record");
-  return image;
-}
+// One rank's file as it is now; a reader of its own descriptor, so that files of other hosts on a
+// shared file system are not those of an hour ago.
+class FlightFile {
+ public:
+  /// @throws IoError, DataError
+  FlightFile(const fs::path& folder, int rank)
+      : path_(folder / file_name(rank)), file_(path_, std::ios::binary) {
+    if (!file_) fail("open", path_, errno);
+    header_ = read<Header>(0);
+    if (header_.magic != kMagic) refuse();
+  }
+  const Header& header() const noexcept { return header_; }
+  FlightRecord record(std::uint64_t sequence) {
+    const std::uint64_t index = (sequence - 1) % FlightRecorder::kCapacity;
+    return read<FlightRecord>(sizeof(Header) + index * sizeof(FlightRecord));
+  }
 
-Header header_in(std::span<const std::byte> image) {
-  Header header;
-  std::memcpy(static_cast<void*>(&header), image.data(), sizeof header);
-  return header;
-}
+ private:
+  template <typename T>
+  T read(std::uint64_t offset) {
+    T value;
+    file_.seekg(static_cast<std::streamoff>(offset));
+    if (!file_.read(reinterpret_cast<char*>(&value), sizeof value)) refuse();
+    return value;
+  }
+  [[noreturn]] void refuse() const {
+    throw DataError("'" + path_.string() + "' is no flight record");
+  }
 
-FlightRecord record_in(std::span<const std::byte> image, std::uint64_t sequence) {
-  FlightRecord record;
-  const std::size_t index = (sequence - 1) % FlightRecorder::kCapacity;
-  std::memcpy(static_cast<void*>(&record),
-              image.data() + sizeof(Header) + index * sizeof(FlightRecord), sizeof record);
-  return record;
-}
-
-double seconds(std::int64_t ns) {
-  return static_cast<double>(ns) / 1e9;
-}
-
-std::string seconds_text(std::int64_t ns) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f s", seconds(std::max<std::int64_t>(ns, 0)));
-  return text.data();
-}
-
-std::string rank_text(const FlightState& state) {
-  return "rank " + std::to_string(state.rank) + " on " + state.host + " (process " +
-         std::to_string(state.pid) + ")";
-}
+  fs::path path_;
+  std::ifstream file_;
+  Header header_;
+};
 
 std::string missing_text(const FlightState& state, const FlightRecord& wanted, std::int64_t now) {
   if (!state.is_readable)
@@ -190,44 +182,57 @@ std::string missing_text(const FlightState& state, const FlightRecord& wanted, s
 
 }  // namespace
 
+FlightState read_flight_of(const fs::path& folder, int rank) {
+  FlightState state;
+  state.rank = rank;
+  try {
+    FlightFile file(folder, rank);
+    const Header& header = file.header();
+    state.host = text_of(header.host);
+    state.pid = header.pid;
+    if (header.newest > 0) state.newest = file.record(header.newest);
+    state.alive_ns = std::max({header.alive_ns, state.newest.entered_ns, state.newest.left_ns});
+    state.is_readable = header.rank == rank;
+  } catch (const Error&) {
+    // What cannot be read is told as such.
+  }
+  return state;
+}
+
 std::vector<FlightState> read_flight(const fs::path& folder, int world) {
   std::vector<FlightState> states;
-  for (int rank = 0; rank < world; ++rank) {
-    FlightState state;
-    state.rank = rank;
-    try {
-      const std::vector<std::byte> image = read_image(folder / file_name(rank));
-      const Header header = header_in(image);
-      state.host = text_of(header.host);
-      state.pid = header.pid;
-      state.alive_ns = header.alive_ns;
-      if (header.newest > 0) state.newest = record_in(image, header.newest);
-      state.alive_ns = std::max({state.alive_ns, state.newest.entered_ns, state.newest.left_ns});
-      state.is_readable = header.rank == rank;
-    } catch (const Error&) {
-      // What cannot be read is told as such.
-    }
-    states.push_back(std::move(state));
-  }
+  for (int rank = 0; rank < world; ++rank) states.push_back(read_flight_of(folder, rank));
   return states;
 }
 
 int flight_world(const fs::path& folder) {
   try {
-    return std::clamp(header_in(read_image(folder / file_name(0))).world, 0, 1 << 20);
+    return std::clamp(FlightFile(folder, 0).header().world, 0, 1 << 20);
   } catch (const Error&) {
     return 0;
   }
 }
 
 std::vector<FlightRecord> flight_records(const fs::path& folder, int rank) {
-  const std::vector<std::byte> image = read_image(folder / file_name(rank));
-  const std::uint64_t newest = header_in(image).newest;
+  FlightFile file(folder, rank);
+  const std::uint64_t newest = file.header().newest;
   const std::uint64_t kept = std::min(newest, FlightRecorder::kCapacity);
   std::vector<FlightRecord> records;
   for (std::uint64_t sequence = newest - kept + 1; sequence <= newest; ++sequence)
-    records.push_back(record_in(image, sequence));
+    records.push_back(file.record(sequence));
   return records;
+}
+
+std::string seconds_text(std::int64_t ns) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s",
+                static_cast<double>(std::max<std::int64_t>(ns, 0)) / 1e9);
+  return text.data();
+}
+
+std::string rank_text(const FlightState& state) {
+  return "rank " + std::to_string(state.rank) + " on " + state.host + " (process " +
+         std::to_string(state.pid) + ")";
 }
 
 std::string operation_text(const FlightRecord& record) {

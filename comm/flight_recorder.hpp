@@ -75,7 +75,9 @@ struct FlightState {
   std::int64_t alive_ns = 0;  ///< newest sign of life: a call, or alive()
 };
 
-/// States of ranks [0, world) from the files in `folder`. Local, never throws for a bad file.
+/// The state of one rank from its file in `folder`. Local, never throws for a bad file.
+FlightState read_flight_of(const std::filesystem::path& folder, int rank);
+/// The states of ranks [0, world).
 std::vector<FlightState> read_flight(const std::filesystem::path& folder, int world);
 /// The number of ranks that the files in `folder` tell of; 0 where there are none.
 int flight_world(const std::filesystem::path& folder);
@@ -90,6 +92,11 @@ std::string who_is_missing(std::span<const FlightState> states, std::optional<st
 
 /// "operation 8812 (all_gather of agree, 336 bytes)".
 std::string operation_text(const FlightRecord& record);
+
+/// "rank 3 on HOST (process 1234)".
+std::string rank_text(const FlightState& state);
+/// "2.5 s"; nothing is below 0.
+std::string seconds_text(std::int64_t ns);
 
 /// CLOCK_MONOTONIC in ns.
 std::int64_t monotonic_ns() noexcept;

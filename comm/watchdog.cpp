@@ -21,8 +21,9 @@ constexpr std::int64_t kSleptNs = 1'500 * kNsPerMs;
 constexpr std::int64_t kCourtesyMs = 3000;
 
 // No MPI call: the rank's own thread is inside one. A process that ends so ends the job.
-void tell_and_end(const std::string& message) {
-  std::fprintf(stderr, "error: %s\n", message.c_str());
+void tell_and_end(const std::string& program, const std::string& message) {
+  std::fprintf(stderr, "%s%serror: %s\n", program.c_str(), program.empty() ? "" : ": ",
+               message.c_str());
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(ExitCode::communication));
 }
@@ -62,7 +63,7 @@ void Watchdog::watch() {
     if (options_.on_expiry)
       options_.on_expiry(message);
     else
-      tell_and_end(message);
+      tell_and_end(options_.program, message);
     return;
   }
 }
@@ -70,8 +71,7 @@ void Watchdog::watch() {
 std::string Watchdog::verdict(std::int64_t awake_since_ns) const {
   const std::int64_t now = monotonic_ns();
   const std::int64_t deadline_ms = deadline_ms_;
-  const std::vector<FlightState> own = read_flight(options_.folder, options_.rank + 1);
-  const FlightState& mine = own.back();
+  const FlightState mine = read_flight_of(options_.folder, options_.rank);
   if (!is_inside(mine)) return "";
   const std::int64_t waited_ms =
       (now - std::max(mine.newest.entered_ns, awake_since_ns)) / kNsPerMs;
@@ -89,10 +89,9 @@ std::string Watchdog::verdict(std::int64_t awake_since_ns) const {
       patience_ms = deadline_ms + kCourtesyMs;
   }
   if (waited_ms < patience_ms) return "";
-  char waited[32];
-  std::snprintf(waited, sizeof waited, "%.1f", static_cast<double>(waited_ms) / 1000.0);
-  return "rank " + std::to_string(options_.rank) + " on " + mine.host + " waits since " + waited +
-         " s in " + operation_text(mine.newest) + "\n" + who_is_missing(states, now) +
+  return "rank " + std::to_string(options_.rank) + " on " + mine.host + " waits since " +
+         seconds_text(waited_ms * kNsPerMs) + " in " + operation_text(mine.newest) + "\n" +
+         who_is_missing(states, now) +
          "\nall ranks end here and can go on from the last checkpoint; the last calls of each rank "
          "are in '" +
          options_.folder.string() + "'";

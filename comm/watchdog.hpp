@@ -25,6 +25,7 @@ class Watchdog {
     int rank = 0;
     int world = 1;
     std::chrono::milliseconds deadline = std::chrono::minutes(5);
+    std::string program = {};  ///< named before the message, as in "PROGRAM: error: ..."
     /// Called once, on the thread of the watchdog, with the message; the default prints it to
     /// stderr and ends the process with exit code 75, after which the launcher ends the job.
     std::function<void(const std::string&)> on_expiry = {};

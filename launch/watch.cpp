@@ -5,7 +5,6 @@
 
 #include <boost/program_options.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -20,20 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
-// The rank's own thread is inside MPI; a process that ends so ends the job.
-void end_job(const std::string& message) {
-  std::fprintf(stderr, "vsr_dist_train: error: %s\n", message.c_str());
-  std::fflush(stderr);
-  std::_Exit(static_cast<int>(ExitCode::communication));
-}
-
 std::string state_line(const comm::FlightState& state) {
   if (!state.is_readable) return fmt::format("rank {}: no record\n", state.rank);
   const comm::FlightRecord& newest = state.newest;
   const std::string place = newest.sequence == 0  ? "entered no call"
                             : newest.left_ns == 0 ? "is in " + operation_text(newest)
                                                   : "left " + operation_text(newest);
-  return fmt::format("rank {} on {} (process {}) {}\n", state.rank, state.host, state.pid, place);
+  return comm::rank_text(state) + " " + place + "\n";
 }
 
 std::string call_lines(const fs::path& folder, int rank, std::size_t most) {
@@ -74,7 +66,7 @@ std::unique_ptr<comm::Watchdog> start_watching(const TrainOptions& options,
                               .rank = world.rank(),
                               .world = world.world(),
                               .deadline = std::chrono::seconds(options.timeout_s),
-                              .on_expiry = end_job});
+                              .program = "vsr_dist_train"});
 }
 
 int run_flight_command(const std::vector<std::string>& arguments) {
