@@ -2,8 +2,6 @@
 // Our side of the checkpoint comparison: masters and two moments of each parameter, sharded over
 // the ranks, saved durably in the background as a run does, and loaded again with every byte
 // checked. `--disk` measures the disk instead: one stream of as many bytes, written and synced.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>

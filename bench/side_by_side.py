@@ -169,3 +169,11 @@ def write_json(path, data):
 def mpirun(ranks):
     """The start of a command that runs a program of ours on `ranks` ranks."""
     return shlex.split(os.environ.get("VSR_MPIRUN", "mpirun")) + ["-np", str(ranks)]
+
+
+def shared_arguments(options, size):
+    """What every side of a comparison is given: the size of the network and how to measure."""
+    arguments = [f"--{key}={value}" for key, value in size.items()]
+    arguments += [f"--threads={options.threads}", f"--warmup={options.warmup}",
+                  f"--iterations={options.iterations}"]
+    return arguments + ["--pin"] if options.pin else arguments

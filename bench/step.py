@@ -24,12 +24,7 @@ QUICK_SIZE = dict(layers=4, width=512, last=512)
 
 
 def contenders(options, programs, say):
-    size = QUICK_SIZE if options.quick else FULL_SIZE
-    shared = [f"--{key}={value}" for key, value in size.items()]
-    shared += [f"--threads={options.threads}", f"--warmup={options.warmup}",
-               f"--iterations={options.iterations}"]
-    if options.pin:
-        shared.append("--pin")
+    shared = side_by_side.shared_arguments(options, QUICK_SIZE if options.quick else FULL_SIZE)
     start = side_by_side.mpirun(options.ranks)
     ours = [os.path.join(programs, "step_bench"), f"--reduction={options.reduction}"]
     chosen = [

@@ -3,26 +3,15 @@
 tensors of each rank (masters and two moments), in the form that costs it least: nothing is resharded.
 Files are synced, which is its default. Rank 0 prints one line of JSON.
 """
-import argparse
 import json
 import os
 import shutil
-import socket
-import time
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-
-def timed_ms(action):
-    """Milliseconds of the slowest rank."""
-    dist.barrier()
-    start = time.perf_counter()
-    action()
-    longest = torch.tensor([1e3 * (time.perf_counter() - start)], dtype=torch.float64)
-    dist.all_reduce(longest, dist.ReduceOp.MAX)
-    return longest.item()
+import ranks
 
 
 def parameters_of(arguments):
@@ -32,22 +21,16 @@ def parameters_of(arguments):
 
 def saved_and_loaded(state, folder):
     """Times of both, after what came back was compared with what went out."""
-    save_ms = timed_ms(lambda: dcp.save(state, checkpoint_id=folder))
+    save_ms = ranks.timed_ms(lambda: dcp.save(state, checkpoint_id=folder))
     back = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
-    load_ms = timed_ms(lambda: dcp.load(back, checkpoint_id=folder))
+    load_ms = ranks.timed_ms(lambda: dcp.load(back, checkpoint_id=folder))
     if not all(torch.equal(back[name], state[name]) for name in state):
         raise SystemExit("what was loaded is not what was saved")
     return save_ms, load_ms
 
 
 def worker(rank, arguments, port):
-    if arguments.pin:
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
-                      WORLD_SIZE=str(arguments.ranks))
-    torch.set_num_threads(arguments.threads)
-    dist.init_process_group("gloo", rank=rank, world_size=arguments.ranks)
+    ranks.join(rank, arguments, port)
     elements = parameters_of(arguments) // arguments.ranks
     generator = torch.Generator().manual_seed(rank)
     state = {f"{name}.{rank}": torch.rand(elements, generator=generator)
@@ -68,27 +51,15 @@ def worker(rank, arguments, port):
             bytes=12 * elements * arguments.ranks, times_ms=[row[0] for row in rows],
             load_ms=[row[1] for row in rows], versions=dict(pytorch=torch.__version__))),
             flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks.leave()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="threads of a rank")
-    parser.add_argument("--layers", type=int, default=48)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--last", type=int, default=896)
-    parser.add_argument("--warmup", type=int, default=1, help="saves that are not timed")
-    parser.add_argument("--iterations", type=int, default=3)
+    parser = ranks.options(__doc__.splitlines()[0], layers=48, last=896, warmup=1, iterations=3)
     parser.add_argument("--folder", required=True, help="where it writes")
-    parser.add_argument("--pin", action="store_true", help="rank r on the r-th core alone")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(worker, (arguments, port), nprocs=arguments.ranks)
+    ranks.start(worker, arguments)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ iteration less the same iteration without synchronisation and step, in pairs one
 what a peer hides behind its backward pass is not held against it. A small case is compared with a
 plain loop before anything is timed. Rank 0 prints one line of JSON.
 """
-import argparse
 import contextlib
 import json
 import os
-import socket
 import time
 
 import torch
 import torch.distributed as dist
+
+import ranks
 
 CLIP, BETAS, EPSILON = 1.0, (0.9, 0.999), 1e-8
 SCALE = 1024.0  # small enough that no gradient here overflows: every timed step is a full one
@@ -209,25 +209,11 @@ def check(variant, rank, world):
     wrong = sum((a.double() - b).pow(2).sum() for a, b in zip(peer.weights(), expected)).sqrt()
     moved = sum((a - b).pow(2).sum() for a, b in zip(start, expected)).sqrt()
     error = (wrong / moved).item()
-    worst = max_over_ranks([error])[0]
+    worst = ranks.max_over_ranks([error])[0]
     if not worst <= variant.tolerance:
         raise SystemExit(f"{variant.__name__} differs from the plain loop: relative error of the "
                          f"movement {worst:.2e}, allowed {variant.tolerance:.0e}")
     return worst
-
-
-def max_over_ranks(values):
-    tensor = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(tensor, dist.ReduceOp.MAX)
-    return tensor.tolist()
-
-
-def timed_ms(action):
-    """Milliseconds of the slowest rank."""
-    dist.barrier()
-    start = time.perf_counter()
-    action()
-    return max_over_ranks([1e3 * (time.perf_counter() - start)])[0]
 
 
 def measure(peer, x, warmup, iterations):
@@ -235,23 +221,17 @@ def measure(peer, x, warmup, iterations):
     for _ in range(warmup + iterations):
         if isinstance(peer, FullMasters):  # nothing overlaps here: the step can be timed alone
             peer.backward(x)
-            rows.append(dict(cost=timed_ms(peer.step)))
+            rows.append(dict(cost=ranks.timed_ms(peer.step)))
         else:
-            bare = timed_ms(lambda: peer.bare(x))
-            full = timed_ms(lambda: peer.full(x))
+            bare = ranks.timed_ms(lambda: peer.bare(x))
+            full = ranks.timed_ms(lambda: peer.full(x))
             rows.append(dict(cost=full - bare, full=full, bare=bare))
     return rows[warmup:]
 
 
 def worker(rank, arguments, port):
-    if arguments.pin:
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    ranks.join(rank, arguments, port)
     world = arguments.ranks
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
-                      LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_SIZE=str(world))
-    torch.set_num_threads(arguments.threads)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
     variant = VARIANTS[arguments.variant]
     with contextlib.ExitStack() as quiet:
         if rank != 0:  # what the libraries have to say, once
@@ -275,26 +255,13 @@ def worker(rank, arguments, port):
             record["step_only_ms"] = peer.step_only_ms[-len(rows):]
             record["versions"]["deepspeed"] = peer.version
         print("JSON " + json.dumps(record), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks.leave()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = ranks.options(__doc__.splitlines()[0], layers=24, last=448, warmup=5, iterations=20)
     parser.add_argument("variant", choices=sorted(VARIANTS))
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="threads of a rank")
-    parser.add_argument("--layers", type=int, default=24)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--last", type=int, default=448, help="outputs of the last layer")
-    parser.add_argument("--warmup", type=int, default=5, help="iterations that are not timed")
-    parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--pin", action="store_true", help="rank r on the r-th core alone")
-    arguments = parser.parse_args()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(worker, (arguments, port), nprocs=arguments.ranks)
+    ranks.start(worker, parser.parse_args())
 
 
 if __name__ == "__main__":
