@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 
 #include "comm/error.hpp"
@@ -87,8 +86,7 @@ class Checkpoint {
 
  private:
   void write(const std::string& name, const std::string& bytes) const {
-    fs::remove(step_ / name);  // some file systems sync what is emptied and filled again
-    test::write_bytes(step_ / name, bytes);
+    test::write_fresh(step_ / name, bytes);
   }
 
   void restore() const {
@@ -119,8 +117,7 @@ class Weights {
  public:
   Weights(fs::path path, std::string bytes) : path_(std::move(path)), bytes_(std::move(bytes)) {}
   void damage(std::mt19937& random) const {
-    fs::remove(path_);
-    test::write_bytes(path_, test::mutated(bytes_, random));
+    test::write_fresh(path_, test::mutated(bytes_, random));
   }
   void read() const {
     const auto file = runtime::open_weights(path_, "");

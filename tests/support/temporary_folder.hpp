@@ -22,6 +22,13 @@ inline void write_bytes(const std::filesystem::path& path, const std::string& by
   stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
+/// The same into a new file: some file systems bring one that is emptied and filled again to the
+/// disk at once, which takes a hundred times longer.
+inline void write_fresh(const std::filesystem::path& path, const std::string& bytes) {
+  std::filesystem::remove(path);
+  write_bytes(path, bytes);
+}
+
 class TemporaryFolder {
  public:
   TemporaryFolder() {

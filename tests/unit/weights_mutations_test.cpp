@@ -25,12 +25,11 @@ using test::sample_tensors;
 
 constexpr int kFiles = 4000;
 
-/// Write a new file: some file systems bring one that is emptied and filled again to the disk at
-/// once, which takes a hundred times longer.
+/// A new file in place of the one before; its path.
 std::string fresh(const test::TemporaryFolder& folder, const std::string& name,
                   const std::string& bytes) {
-  std::filesystem::remove(folder / name);
-  return folder.write(name, bytes);
+  test::write_fresh(folder / name, bytes);
+  return folder / name;
 }
 
 /// Whether all of the file could be read; anything but a CheckpointError fails the test.
