@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/counted.hpp"
 #include "comm/error.hpp"
 #include "optim/fp16_optimizer_impl.hpp"
 #include "optim/hash.hpp"
@@ -241,9 +242,8 @@ void Fp16Optimizer::Impl::discard_step() {
 
 std::string Fp16Optimizer::Impl::why_stuck(const StepReport& last) const {
   const std::int64_t skips = scaler.state().skips_at_floor;
-  return "training diverged: " + std::to_string(skips) +
-         (skips == 1 ? " step" : " steps in a row") + " overflowed at loss scale " +
-         std::to_string(last.loss_scale) +
+  return "training diverged: " + counted(skips, "step") + (skips == 1 ? "" : " in a row") +
+         " overflowed at loss scale " + std::to_string(last.loss_scale) +
          ", which cannot go lower; the last non-finite gradient was in parameter " +
          last.first_bad_parameter + ", rank " + std::to_string(last.first_bad_rank) + ", leaf " +
          std::to_string(last.first_bad_leaf) +

@@ -44,8 +44,7 @@ std::uint64_t fingerprint(const FlatLayout& layout, const Fp16OptimizerOptions& 
        << s.growth_delay << '|' << s.hysteresis << '|' << s.consecutive_hysteresis << '|' << s.floor
        << '|' << s.ceiling << '|' << s.max_skips_at_floor << '|' << options.replica_check_steps
        << '|' << options.ema_decay;
-  const std::string all = text.str();
-  return xxh3_64(std::as_bytes(std::span(all)));
+  return xxh3_64_of_text(text.str());
 }
 
 void require_equal(comm::Communicator& world, std::uint64_t mine) {
@@ -69,8 +68,7 @@ std::vector<NamedBuffer> checked_buffers(comm::Communicator& world, Fp16Optimize
   std::ostringstream text;
   for (const NamedBuffer& buffer : options.buffers)
     text << buffer.name << '|' << buffer.value.sizes() << '|' << buffer.value.dtype() << '\n';
-  const std::string all = text.str();
-  require_equal(world, xxh3_64(std::as_bytes(std::span(all))));
+  require_equal(world, xxh3_64_of_text(text.str()));
   return std::exchange(options.buffers, {});
 }
 

@@ -25,8 +25,7 @@ std::uint64_t hash_of_plain_state(const StateDict& dict) {
     text << c.steps << '|' << c.beta1_power << '|' << c.beta2_power << '|';
   for (const auto& group : dict.groups)
     for (const auto& [name, number] : group) text << name << '=' << number << '|';
-  const std::string all = text.str();
-  return xxh3_64(std::as_bytes(std::span(all)));
+  return xxh3_64_of_text(text.str());
 }
 
 }  // namespace

@@ -7,11 +7,16 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace vsr::optim {
 
 /// XXH3-64 of `data`.
 std::uint64_t xxh3_64(std::span<const std::byte> data) noexcept;
+/// XXH3-64 of the bytes of `text`.
+inline std::uint64_t xxh3_64_of_text(std::string_view text) noexcept {
+  return xxh3_64(std::as_bytes(std::span(text)));
+}
 
 /// XXH3-128 of data that comes in parts.
 class Xxh3Stream {

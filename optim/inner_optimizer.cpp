@@ -138,7 +138,7 @@ void InnerOptimizer::check_options() const {
 std::uint64_t InnerOptimizer::options_hash() const {
   std::string bytes;
   for (const auto& group : inner_->param_groups()) append_options(group.options(), bytes);
-  return xxh3_64(std::as_bytes(std::span(bytes)));
+  return xxh3_64_of_text(bytes);
 }
 
 void InnerOptimizer::require_unstepped() const {

@@ -40,11 +40,12 @@ void require_not_diverged(const RunTail& tail, optim::Fp16Optimizer& optimizer,
         skipped, last.loss_scale));
   world.agree_all_ok("looking at the masters", [&] {
     const optim::ShardView shard = optimizer.shard();
-    const std::vector<float> masters = shard.copy(shard.index_of("master"));
-    if (!std::all_of(masters.begin(), masters.end(), is_finite))
-      throw DivergedError(
-          fmt::format("training diverged: at iteration {} the weights are no finite numbers; {}",
-                      tail.iteration, kAdvice));
+    const std::size_t master = shard.index_of("master");
+    for (const optim::ShardPiece& piece : shard.pieces)
+      if (!std::ranges::all_of(piece.values[master], is_finite))
+        throw DivergedError(
+            fmt::format("training diverged: at iteration {} the weights are no finite numbers; {}",
+                        tail.iteration, kAdvice));
   });
 }
 
