@@ -11,6 +11,7 @@
 #include "bench/bench_support.hpp"
 #include "comm/error.hpp"
 #include "comm/shard.hpp"
+#include "optim/large_array.hpp"
 #include "runtime/checkpoint/checkpoint_store.hpp"
 #include "runtime/checkpoint/files.hpp"
 
@@ -61,6 +62,20 @@ vsr::runtime::Snapshot snapshot_of(const Options& options, int rank, int world) 
   return snapshot;
 }
 
+// As ShardView::copy makes one of what an optimizer holds.
+vsr::runtime::Snapshot copy_of(const vsr::runtime::Snapshot& snapshot) {
+  vsr::runtime::Snapshot copy;
+  copy.iteration = snapshot.iteration;
+  copy.parameters = snapshot.parameters;
+  copy.shard.intervals = snapshot.shard.intervals;
+  for (const auto& [name, values] : snapshot.shard.arrays) {
+    std::vector<float>& array = copy.shard.arrays[name];
+    vsr::optim::reserve_large(array, values.size());
+    array.insert(array.end(), values.begin(), values.end());
+  }
+  return copy;
+}
+
 struct Times {
   double save_ms = 0.0;   // from the first copy to the published checkpoint
   double stall_ms = 0.0;  // of it, what training waits for
@@ -72,7 +87,7 @@ Times save(vsr::comm::Communicator& world, vsr::runtime::CheckpointStore& store,
   Times times;
   world.barrier();
   const auto start = Clock::now();
-  vsr::runtime::Snapshot copy = snapshot;
+  vsr::runtime::Snapshot copy = copy_of(snapshot);
   times.copy_ms = ms_since(start);
   store.begin_save(std::move(copy));
   times.stall_ms = ms_since(start);
@@ -132,7 +147,11 @@ nlohmann::json measure(vsr::comm::Communicator& world, const Options& options) {
   if (options.folder.empty()) throw vsr::UsageError("--folder is missing: where to write");
   const fs::path folder = options.folder;
   world.agree_all_ok("making the folder", [&] {
-    if (world.rank() == 0) vsr::runtime::create_folders(folder);
+    if (world.rank() != 0) return;
+    // What an older run left would be loaded in place of ours.
+    if (fs::exists(folder) && !fs::is_empty(folder))
+      throw vsr::UsageError("--folder: '" + folder.string() + "' is not empty");
+    vsr::runtime::create_folders(folder);
   });
   const std::int64_t bytes = 12 * options.parameters();
   nlohmann::json record = {{"name", options.disk ? "disk" : "ours"},
@@ -161,6 +180,9 @@ nlohmann::json measure(vsr::comm::Communicator& world, const Options& options) {
     record["copy_ms"].push_back(row[2]);
     record["load_ms"].push_back(load_ms);
   }
+  world.agree_all_ok("removing what was written", [&] {
+    if (world.rank() == 0) vsr::runtime::remove_tree(store.folder());
+  });
   return record;
 }
 

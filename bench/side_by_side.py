@@ -80,10 +80,10 @@ def run_once(contender, timeout_s):
 
 
 def last_words(text):
-    """The last line of an error text that is no frame of a launcher's closing banner."""
+    """The last line that names an error, else the last one that is no frame of a banner."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and set(line) - set("-=~^ ")]
-    errors = [line for line in lines if "rror" in line]
+    errors = [line for line in lines if "rror: " in line]
     return (errors or lines or [""])[-1][:300]
 
 

@@ -40,6 +40,7 @@ std::int64_t ShardView::elements() const {
 
 std::vector<float> ShardView::copy(std::size_t array) const {
   std::vector<float> values;
+  reserve_large(values, static_cast<std::size_t>(elements()));
   for (const ShardPiece& piece : pieces)
     values.insert(values.end(), piece.values[array].begin(), piece.values[array].end());
   return values;

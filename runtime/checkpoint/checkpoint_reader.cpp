@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/error.hpp"
+#include "optim/large_array.hpp"
 #include "runtime/checkpoint/files.hpp"
 #include "runtime/checkpoint/step_folder.hpp"
 
@@ -221,8 +222,11 @@ ShardData read_shard(const CheckpointHeader& header, const std::vector<comm::Int
   result.intervals = wanted;
   const std::vector<comm::Interval> pieces = without_empty(wanted, header.manifest.elements);
   const WantedValues values(pieces);
-  for (const auto& [name, array] : header.manifest.shards.front().arrays)
-    result.arrays[name].resize(static_cast<std::size_t>(elements_of(pieces)));
+  const auto elements = static_cast<std::size_t>(elements_of(pieces));
+  for (const auto& [name, array] : header.manifest.shards.front().arrays) {
+    optim::reserve_large(result.arrays[name], elements);
+    result.arrays[name].resize(elements);
+  }
   for (const ShardEntry& shard : header.manifest.shards) {
     if (std::none_of(shard.intervals.begin(), shard.intervals.end(), [&](comm::Interval piece) {
           return !piece.is_empty() && values.meets(piece);

@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 /// Some systems refuse or cut single transfers of 2 GiB and more.
 constexpr std::size_t kLargestTransferBytes = std::size_t{1} << 30;
+/// Smaller pieces reach a disk more slowly, and larger ones later.
+constexpr std::int64_t kToDiskBytes = std::int64_t{16} << 20;
 
 void write_text(OutputFile& file, std::string_view text) {
   file.write_at(std::as_bytes(std::span<const char>(text)), 0);
@@ -83,9 +85,20 @@ void OutputFile::write_at(std::span<const std::byte> bytes, std::int64_t offset_
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail("write to", path_, errno);
     if (done == 0) fail("write to", path_, ENOSPC);
+    start_to_disk(offset_bytes, offset_bytes + done);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     offset_bytes += done;
   }
+}
+
+// Without it the system keeps everything in memory until fsync, and the disk rests meanwhile. Only
+// a hint: what fails shows in fsync.
+void OutputFile::start_to_disk(std::int64_t begin, std::int64_t end) noexcept {
+  if (begin != waiting_end_) waiting_begin_ = begin;
+  waiting_end_ = end;
+  if (end - waiting_begin_ < kToDiskBytes) return;
+  ::sync_file_range(descriptor_.get(), waiting_begin_, end - waiting_begin_, SYNC_FILE_RANGE_WRITE);
+  waiting_begin_ = end;
 }
 
 void OutputFile::sync_and_close() {

@@ -30,14 +30,20 @@ class OutputFile {
   explicit OutputFile(std::filesystem::path path);
   /// Reserve the space now, where the file system can: a full disk shows before hours of writing.
   void allocate(std::int64_t size_bytes);
-  /// Write all `bytes` at `offset_bytes`.
+  /// Write all `bytes` at `offset_bytes`. What is written in one go from front to back reaches the
+  /// disk while it goes on.
   void write_at(std::span<const std::byte> bytes, std::int64_t offset_bytes);
   /// Bring everything to the disk and close.
   void sync_and_close();
 
  private:
+  void start_to_disk(std::int64_t begin, std::int64_t end) noexcept;
+
   std::filesystem::path path_;
   FileDescriptor descriptor_;
+  // Written one after the other, and not yet on its way to the disk.
+  std::int64_t waiting_begin_ = 0;
+  std::int64_t waiting_end_ = 0;
 };
 
 /// A file that is read at places.
