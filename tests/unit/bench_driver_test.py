@@ -138,6 +138,10 @@ class Records(unittest.TestCase):
         record, reason = self.run_script("", code=3, stderr="a\nValueError: bad\n-----\nbye")
         self.assertIsNone(record)
         self.assertEqual(reason, "ValueError: bad")
+        # A launcher that counts messages names no error.
+        hint = 'set "help_aggregate" to 0 to see all help / error messages'
+        _, reason = self.run_script("", code=3, stderr=f"[rank 1] error: bad\n{hint}")
+        self.assertEqual(reason, "[rank 1] error: bad")
         self.assertEqual(self.run_script("", code=3), (None, "ended with code 3 and no result"))
 
     def test_a_program_that_is_not_there(self):
@@ -190,6 +194,10 @@ class Checkpoint(unittest.TestCase):
         text = "\n".join(checkpoint.closing_lines(data))
         self.assertIn("ours 0.75, disk 0.90 GB/s; ours reaches 0.83 of one stream", text)
         self.assertIn("training waits 90.5 ms for a save of 800 ms", text)
+        data.update(save_ratio=1.25, load_ratio=2.5)
+        text = "\n".join(checkpoint.closing_lines(data))
+        self.assertIn("of one stream to the same disk, 1.25 times torch_dcp", text)
+        self.assertIn("ours is 2.50 times as fast", text)
 
     def test_full_size_is_half_a_gigabyte(self):
         size = checkpoint.FULL_SIZE

@@ -46,6 +46,30 @@ TEST(Files, WritesAndReplacesAtomically) {
   EXPECT_TRUE(hidden_names(folder.path()).empty());
 }
 
+// Long enough that the disk begins before the end, in order and not.
+TEST(Files, WritesLongFilesInAnyOrder) {
+  constexpr std::int64_t kPart = std::int64_t{3} << 20;
+  constexpr std::int64_t kParts = 16;
+  const TemporaryFolder folder;
+  OutputFile file(folder.path() / "long");
+  file.allocate(kPart * kParts);
+  const auto write = [&](std::int64_t part) {
+    const std::vector<std::byte> bytes(kPart, static_cast<std::byte>(part + 1));
+    file.write_at(bytes, part * kPart);
+  };
+  for (std::int64_t part = 0; part < kParts / 2; ++part) write(part);
+  for (std::int64_t part = kParts - 1; part >= kParts / 2; --part) write(part);
+  file.sync_and_close();
+
+  const std::string bytes = read_bytes(folder.path() / "long");
+  ASSERT_EQ(static_cast<std::int64_t>(bytes.size()), kPart * kParts);
+  for (std::int64_t part = 0; part < kParts; ++part) {
+    const std::string_view piece =
+        std::string_view(bytes).substr(static_cast<std::size_t>(part * kPart), kPart);
+    EXPECT_EQ(piece.find_first_not_of(static_cast<char>(part + 1)), std::string_view::npos) << part;
+  }
+}
+
 TEST(Files, EachFailureOfAnAtomicWriteLeavesOldOrNew) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "LATEST";
