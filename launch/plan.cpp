@@ -58,12 +58,28 @@ std::string held_out_text(const PlanNumbers& n) {
              : fmt::format("{}, in no training window ({})", format_counted(total, "frame"), sets);
 }
 
+// Where `exact` sends more than `fast`, it says how much that is.
+std::string reduction_text(const PlanNumbers& n) {
+  if (n.reduction != "exact" || n.world == 1 || n.leaves <= n.world) return n.reduction;
+  return fmt::format("exact, {} sent per rank and step; fast would send {}",
+                     format_bytes(sent_bytes_per_step(n, true)),
+                     format_bytes(sent_bytes_per_step(n, false)));
+}
+
 }  // namespace
 
 std::int64_t state_bytes_per_rank(const PlanNumbers& n) {
   VSR_CHECK(n.world >= 1, "the number of ranks must be positive");
   const std::int64_t sharded = (n.leaves > n.world ? 8 : 4) + 4 * n.fp32_arrays;
   return n.parameters * 4 + (n.parameters * sharded + n.world - 1) / n.world;
+}
+
+std::int64_t sent_bytes_per_step(const PlanNumbers& n, bool reduces_each_leaf) {
+  VSR_CHECK(n.world >= 1, "the number of ranks must be positive");
+  // Leaves of all ranks, or a sum of each rank that has one; the replica comes back once.
+  const std::int64_t sums = reduces_each_leaf ? n.leaves : std::min(n.leaves, n.world);
+  const std::int64_t others = n.world - 1;
+  return (sums + n.world) * n.parameters * n.gradient_bytes * others / n.world / n.world;
 }
 
 std::int64_t checkpoint_bytes(const PlanNumbers& n) {
@@ -90,7 +106,7 @@ std::string plan_text(const PlanNumbers& n) {
     add(text, "warning",
         fmt::format("ranks without a leaf: {} of {}; use --leaves {} or fewer ranks",
                     n.world - n.leaves, n.world, n.world));
-  add(text, "reduction", n.reduction);
+  add(text, "reduction", reduction_text(n));
   add(text, "optimizer", n.optimizer);
   add(text, "loss scale", n.loss_scale);
   add(text, "iterations",

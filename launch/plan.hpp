@@ -33,6 +33,7 @@ struct PlanNumbers {
   std::int64_t total_iter = 0;
   std::int64_t warmup_iter = 0;
   std::int64_t parameters = 0;  ///< elements
+  int gradient_bytes = 2;       ///< of a gradient's element, and of a replica's
   std::vector<HeldOut> held_out;
   std::function<double(std::int64_t)> learning_rate;  ///< of the applied step t, 0-based
 };
@@ -41,6 +42,11 @@ struct PlanNumbers {
 /// parameter: 4 + (4 + 4A)/P with A FP32 arrays and one leaf per rank, 4 + (8 + 4A)/P with several;
 /// 4 + 16/P and 4 + 20/P for Adam.
 std::int64_t state_bytes_per_rank(const PlanNumbers& numbers);
+
+/// What a rank sends in a step, the mean over ranks, in bytes: (k + 1)·Ψ·(P−1)/P elements for k
+/// leaves a rank that are reduced each, as `exact` does, and 2·Ψ·(P−1)/P where a rank adds its
+/// leaves first.
+std::int64_t sent_bytes_per_step(const PlanNumbers& numbers, bool reduces_each_leaf);
 
 /// Size of one checkpoint over all ranks, in bytes: all FP32 arrays.
 std::int64_t checkpoint_bytes(const PlanNumbers& numbers);

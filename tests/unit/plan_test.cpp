@@ -36,7 +36,7 @@ TEST(Plan, ExactText) {
             "data             100 samples per epoch from 1 clip\n"
             "held out         26 frames, in no training window (bigbuckbunny 26)\n"
             "leaves           8 per step of 2 samples, 4 per rank on 2 ranks\n"
-            "reduction        exact\n"
+            "reduction        exact, 5.0 MiB sent per rank and step; fast would send 2.0 MiB\n"
             "optimizer        adam, betas 0.9 0.99\n"
             "loss scale       fixed at 1024\n"
             "iterations       1 000, 6.25 per epoch, 160.00 epochs\n"
@@ -90,6 +90,36 @@ TEST(Plan, MemoryByTheFormulas) {
   n.fp32_arrays = 4;                          // adam with an average
   EXPECT_EQ(state_bytes_per_rank(n), 10000);  // 4 + 24/4
   EXPECT_EQ(checkpoint_bytes(n), 16000);
+}
+
+TEST(Plan, SentBytesByTheFormula) {
+  auto n = demo_numbers();
+  n.parameters = 1000;
+  EXPECT_EQ(sent_bytes_per_step(n, true), 5000);   // (2k + 2)·Ψ·(P−1)/P, k = 4 leaves a rank
+  EXPECT_EQ(sent_bytes_per_step(n, false), 2000);  // as with k = 1
+  n.gradient_bytes = 4;
+  EXPECT_EQ(sent_bytes_per_step(n, true), 10000);
+  n.world = 4;
+  n.leaves = 2;  // two ranks have none
+  EXPECT_EQ(sent_bytes_per_step(n, true), 4500);
+  EXPECT_EQ(sent_bytes_per_step(n, false), 4500);
+  n.world = 1;
+  EXPECT_EQ(sent_bytes_per_step(n, true), 0);
+}
+
+TEST(Plan, ShowsTheCostOfExactWhereFastSendsLess) {
+  auto n = demo_numbers();
+  const auto shows = [&](const char* line) {
+    return plan_text(n).find(std::string("\nreduction        ") + line + "\n") != std::string::npos;
+  };
+  n.leaves = 2;  // one a rank
+  EXPECT_TRUE(shows("exact"));
+  n.leaves = 8;
+  n.reduction = "fast";
+  EXPECT_TRUE(shows("fast"));
+  n.reduction = "exact";
+  n.world = 1;
+  EXPECT_TRUE(shows("exact"));
 }
 
 TEST(Plan, RefusesWhatItCannotDivideBy) {
