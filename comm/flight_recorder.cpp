@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -242,6 +243,33 @@ std::string operation_text(const FlightRecord& record) {
          ", " + std::to_string(record.bytes) + " bytes)";
 }
 
+namespace {
+
+/// Whether the rank's process is one of this host that a signal has stopped.
+bool is_stopped(const FlightState& state) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0 || state.host != host.data()) return false;
+  std::ifstream file("/proc/" + std::to_string(state.pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');  // the name may hold anything
+  return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] == 'T';
+}
+
+/// All are inside the same call. A rank that was stopped there has entered it like the others.
+std::string why_it_does_not_end(std::span<const FlightState> states, const FlightRecord& call) {
+  std::string text;
+  for (const FlightState& state : states)
+    if (is_stopped(state))
+      text += (text.empty() ? "" : "\n") + rank_text(state) + " is stopped by a signal inside " +
+              operation_text(call);
+  return text.empty()
+             ? "all ranks entered " + operation_text(call) + ", which does not end: the network?"
+             : text;
+}
+
+}  // namespace
+
 std::string who_is_missing(std::span<const FlightState> states,
                            std::optional<std::int64_t> now_ns) {
   constexpr std::size_t kMostNamed = 8;
@@ -268,8 +296,7 @@ std::string who_is_missing(std::span<const FlightState> states,
     text += (text.empty() ? "" : "\n") + lines[i];
   if (lines.size() > kMostNamed)
     text += "\nand " + std::to_string(lines.size() - kMostNamed) + " more ranks";
-  if (lines.empty() && are_all_inside)
-    text = "all ranks entered " + operation_text(furthest) + ", which does not end: the network?";
+  if (lines.empty() && are_all_inside) text = why_it_does_not_end(states, furthest);
   if (lines.empty() && !are_all_inside && furthest.sequence > 0)
     text = "no rank is behind: all made " + std::to_string(furthest.sequence) + " calls";
   return text;

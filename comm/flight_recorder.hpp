@@ -86,7 +86,8 @@ int flight_world(const std::filesystem::path& folder);
 std::vector<FlightRecord> flight_records(const std::filesystem::path& folder, int rank);
 
 /// A sentence for each rank that holds the others up: which one did not enter which call, or is in
-/// another one, and since when; where all are inside the same call it says so.
+/// another one, and since when; where all are inside the same call it says so, and which of them a
+/// signal has stopped on this host.
 /// @param now_ns CLOCK_MONOTONIC, or nothing after the job ended: then the newest sign of life
 std::string who_is_missing(std::span<const FlightState> states, std::optional<std::int64_t> now_ns);
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <future>
 
 #include "comm/error.hpp"
@@ -114,6 +115,30 @@ TEST(Flight, SaysWhenNobodyIsBehind) {
   const std::vector<FlightState> done = {state(0, 5, Operation::exchange, 8, 9),
                                          state(1, 5, Operation::exchange, 8, 9)};
   expect_in("no rank is behind", who_is_missing(done, std::nullopt));
+}
+
+TEST(Flight, NamesARankThatWasStoppedInsideTheCall) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, WUNTRACED), child);
+  std::array<char, 256> host{};
+  ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
+  std::vector<FlightState> states = {state(0, 5, Operation::exchange, 9, 0),
+                                     state(1, 5, Operation::exchange, 8, 0)};
+  states[0].pid = ::getpid();
+  states[1].pid = child;
+  for (FlightState& one : states) one.host = host.data();
+  const std::string number = std::to_string(child);
+  EXPECT_EQ(who_is_missing(states, std::nullopt),
+            "rank 1 on " + states[1].host + " (process " + number +
+                ") is stopped by a signal inside operation 5 (exchange, 8 bytes)");
+  states[1].host = "another";
+  expect_in("does not end: the network?", who_is_missing(states, std::nullopt));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 // The watchdog of rank 0, which waits; rank 1 is another recorder of this process.
