@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "comm/error.hpp"
+#include "comm/processes.hpp"
 
 namespace vsr::comm {
 namespace {
@@ -247,25 +248,17 @@ namespace {
 
 /// Whether the rank's process is one of this host that a signal has stopped.
 bool is_stopped(const FlightState& state) {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0 || state.host != host.data()) return false;
-  std::ifstream file("/proc/" + std::to_string(state.pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const std::size_t name_end = line.rfind(')');  // the name may hold anything
-  return name_end != std::string::npos && name_end + 2 < line.size() && line[name_end + 2] == 'T';
+  return state.host == host_name() && process_field(state.pid, 3) == "T";
 }
 
 /// All are inside the same call. A rank that was stopped there has entered it like the others.
-std::string why_it_does_not_end(std::span<const FlightState> states, const FlightRecord& call) {
-  std::string text;
+std::vector<std::string> stopped_texts(std::span<const FlightState> states) {
+  std::vector<std::string> lines;
   for (const FlightState& state : states)
     if (is_stopped(state))
-      text += (text.empty() ? "" : "\n") + rank_text(state) + " is stopped by a signal inside " +
-              operation_text(call);
-  return text.empty()
-             ? "all ranks entered " + operation_text(call) + ", which does not end: the network?"
-             : text;
+      lines.push_back(rank_text(state) + " is stopped by a signal inside " +
+                      operation_text(state.newest));
+  return lines;
 }
 
 }  // namespace
@@ -291,12 +284,14 @@ std::string who_is_missing(std::span<const FlightState> states,
                       " where others are in " + operation_text(furthest) +
                       ": all ranks must make the same calls in the same order");
   }
+  if (lines.empty() && are_all_inside) lines = stopped_texts(states);
   std::string text;
   for (std::size_t i = 0; i < std::min(lines.size(), kMostNamed); ++i)
     text += (text.empty() ? "" : "\n") + lines[i];
   if (lines.size() > kMostNamed)
     text += "\nand " + std::to_string(lines.size() - kMostNamed) + " more ranks";
-  if (lines.empty() && are_all_inside) text = why_it_does_not_end(states, furthest);
+  if (lines.empty() && are_all_inside)
+    text = "all ranks entered " + operation_text(furthest) + ", which does not end: the network?";
   if (lines.empty() && !are_all_inside && furthest.sequence > 0)
     text = "no rank is behind: all made " + std::to_string(furthest.sequence) + " calls";
   return text;

@@ -8,23 +8,18 @@
 
 #include "comm/error.hpp"
 #include "comm/mpi_handles.hpp"
+#include "comm/processes.hpp"
 
 namespace vsr::comm {
 namespace {
 
-std::string own_host() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
-  return name.data();
-}
-
 std::string who() {
-  if (!is_mpi_running()) return "process " + std::to_string(getpid()) + " on " + own_host();
+  if (!is_mpi_running()) return "process " + std::to_string(getpid()) + " on " + host_name();
   int rank = 0;
   int world = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
-  return "rank " + std::to_string(rank) + "/" + std::to_string(world) + " on " + own_host();
+  return "rank " + std::to_string(rank) + "/" + std::to_string(world) + " on " + host_name();
 }
 
 std::string text_of(int code) {

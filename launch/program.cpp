@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program.hpp"
 
-#include <unistd.h>
-
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -11,6 +8,7 @@
 
 #include "comm/error.hpp"
 #include "comm/mpi_environment.hpp"
+#include "comm/processes.hpp"
 
 namespace vsr::launch {
 namespace {
@@ -51,11 +49,6 @@ void print_error(const std::string& line) {
   std::fflush(stderr);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
-}
-
 }  // namespace
 
 int run_program(std::string_view name, const std::function<int()>& body) noexcept {
@@ -79,7 +72,7 @@ int run_rank(std::string_view name, int rank, const std::function<int()>& body) 
       if (rank == 0) print_error(std::string(name) + ": error: " + failure.message);
       return failure.code;
     }
-    print_error(std::string(name) + ": rank " + std::to_string(rank) + " (" + host_name() +
+    print_error(std::string(name) + ": rank " + std::to_string(rank) + " (" + comm::host_name() +
                 "): error: " + failure.message);
     comm::MpiEnvironment::abort(failure.code);
   }

@@ -15,12 +15,12 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "comm/error.hpp"
+#include "comm/processes.hpp"
 #include "runtime/checkpoint/files.hpp"
 
 namespace vsr::runtime {
@@ -31,12 +31,6 @@ using nlohmann::json;
 
 constexpr int kPatienceChecks = 10;
 constexpr std::chrono::milliseconds kPatience(100);
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
@@ -50,27 +44,15 @@ std::string link_target(const fs::path& path) {
   return fs::read_symlink(path, ignored).string();
 }
 
-/// Field `number` of /proc/PID/stat, counted from 1; for those after the program's name.
-std::string process_field(long pid, int number) {
-  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
-  const auto after_name = line.rfind(')');
-  if (after_name == std::string::npos) return "";
-  std::istringstream fields(line.substr(after_name + 1));
-  std::string field;
-  for (int i = 3; i <= number; ++i)
-    if (!(fields >> field)) return "";
-  return field;
-}
-
 /// Tells a process from a later one with the same number.
 std::string start_ticks(long pid) {
-  return process_field(pid, 22);
+  return comm::process_field(pid, 22);
 }
 
 /// Dead, though its parent may not have asked for it yet.
 bool is_dead(long pid) {
   if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return true;
-  const std::string state = process_field(pid, 3);
+  const std::string state = comm::process_field(pid, 3);
   return state == "Z" || state == "X";
 }
 
@@ -90,7 +72,7 @@ std::string local_time() {
 
 json our_entry() {
   const long pid = ::getpid();
-  return {{"host", host_name()},
+  return {{"host", comm::host_name()},
           {"pid", pid},
           {"started", local_time()},
           {"start_ticks", start_ticks(pid)},

@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <future>
 
 #include "comm/error.hpp"
 #include "comm/flight_recorder.hpp"
+#include "comm/processes.hpp"
 #include "comm/watchdog.hpp"
 #include "tests/support/error_messages.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -124,13 +124,11 @@ TEST(Flight, NamesARankThatWasStoppedInsideTheCall) {
     ::_exit(0);
   }
   ASSERT_EQ(::waitpid(child, nullptr, WUNTRACED), child);
-  std::array<char, 256> host{};
-  ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
   std::vector<FlightState> states = {state(0, 5, Operation::exchange, 9, 0),
                                      state(1, 5, Operation::exchange, 8, 0)};
   states[0].pid = ::getpid();
   states[1].pid = child;
-  for (FlightState& one : states) one.host = host.data();
+  for (FlightState& one : states) one.host = host_name();
   const std::string number = std::to_string(child);
   EXPECT_EQ(who_is_missing(states, std::nullopt),
             "rank 1 on " + states[1].host + " (process " + number +
