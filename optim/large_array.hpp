@@ -19,13 +19,13 @@ namespace vsr::optim {
 /// @throws std::bad_alloc
 template <typename T>
 void reserve_large(std::vector<T>& values, std::size_t elements) {
-  constexpr std::uintptr_t kPageBytes = 4096;
+  constexpr std::uintptr_t kHugePageBytes = std::uintptr_t{2} << 20;
   values.reserve(elements);
   const auto begin = reinterpret_cast<std::uintptr_t>(values.data());
-  const std::uintptr_t end = (begin + elements * sizeof(T)) / kPageBytes * kPageBytes;
-  const std::uintptr_t aligned = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
-  // Advice only; the C library maps room of this size by itself.
-  if (aligned < end) madvise(reinterpret_cast<void*>(aligned), end - aligned, MADV_HUGEPAGE);
+  const std::uintptr_t first = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const std::uintptr_t last = (begin + elements * sizeof(T)) / kHugePageBytes * kHugePageBytes;
+  // Advice only, and only for whole huge pages: small room shares its pages with others.
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 
 /// `elements` zeroed values of a plain type.
