@@ -129,10 +129,6 @@ std::vector<HeldOut> held_out_sets(const runtime::WindowDataset& data) {
   return sets;
 }
 
-int replica_element_bytes(Precision precision) {
-  return precision == Precision::fp16 || precision == Precision::bf16 ? 2 : 4;
-}
-
 }  // namespace
 
 void set_up_process(int threads) {
@@ -267,7 +263,8 @@ std::string describe_plan(const TrainOptions& options, const runtime::WindowData
                                       .total_iter = options.total_iter,
                                       .warmup_iter = options.warmup_iter,
                                       .parameters = parameters,
-                                      .gradient_bytes = replica_element_bytes(options.precision),
+                                      .gradient_bytes = static_cast<int>(c10::elementSize(
+                                          runtime::replica_dtype(precision_of(options.precision)))),
                                       .held_out = held_out_sets(data),
                                       .learning_rate = make_schedule(options)});
 }
