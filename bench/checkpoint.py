@@ -59,7 +59,6 @@ def compare(options, programs, say):
     data["of_the_disk"] = 1.0 / side_by_side.median_ratio(
         side_by_side.round_medians(ours), side_by_side.round_medians(results[DISK]))
     if DCP in data["ratio"]:
-        data["save_ratio"] = data["ratio"][DCP]
         data["load_ratio"] = side_by_side.median_ratio(
             side_by_side.round_medians(results[DCP], "load_ms"),
             side_by_side.round_medians(ours, "load_ms"))
@@ -74,7 +73,7 @@ def closing_lines(data):
              "one stream to the same disk",
              f"load: {words(data['load_gb_per_s'])} GB/s"]
     if "load_ratio" in data:
-        lines[0] += f", {data['save_ratio']:.2f} times {DCP}"
+        lines[0] += f", {data['ratio'][DCP]:.2f} times {DCP}"
         lines[1] += f"; ours is {data['load_ratio']:.2f} times as fast"
     lines.append(f"training waits {ours['median_stall_ms']:.1f} ms for a save of "
                  f"{ours['median_ms']:.0f} ms; the copy of the snapshot alone takes "

@@ -194,7 +194,7 @@ class Checkpoint(unittest.TestCase):
         text = "\n".join(checkpoint.closing_lines(data))
         self.assertIn("ours 0.75, disk 0.90 GB/s; ours reaches 0.83 of one stream", text)
         self.assertIn("training waits 90.5 ms for a save of 800 ms", text)
-        data.update(save_ratio=1.25, load_ratio=2.5)
+        data.update(ratio=dict(torch_dcp=1.25), load_ratio=2.5)
         text = "\n".join(checkpoint.closing_lines(data))
         self.assertIn("of one stream to the same disk, 1.25 times torch_dcp", text)
         self.assertIn("ours is 2.50 times as fast", text)
