@@ -32,7 +32,8 @@ bool read_options(int argc, char** argv, Options& options, std::string& help) {
   add("reduction", po::value(&options.reduction)->default_value(options.reduction),
       "exact, allreduce or fast");
   add("folder", po::value(&options.folder), "where files are written");
-  add("disk", po::bool_switch(&options.disk), "measure the disk alone");
+  add("disk", po::value(&options.disk),
+      "measure the disk alone: synced, as dd conv=fsync writes, or early, sent there meanwhile");
   add("pin", po::bool_switch(&options.pin), "rank r on the r-th core alone");
   po::variables_map values;
   try {
@@ -44,6 +45,8 @@ bool read_options(int argc, char** argv, Options& options, std::string& help) {
   if (options.layers < 1 || options.width < 1 || options.last < 1 || options.threads < 1 ||
       options.warmup < 0 || options.iterations < 1)
     throw UsageError("sizes, threads and iterations must be positive");
+  if (!options.disk.empty() && options.disk != "synced" && options.disk != "early")
+    throw UsageError("--disk: got '" + options.disk + "', expected synced or early");
   if (values.count("help") == 0) return true;
   std::ostringstream text;
   text << description;

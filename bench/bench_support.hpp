@@ -25,7 +25,7 @@ struct Options {
   bool pin = false;           ///< rank r runs on the r-th core alone
   std::string reduction = "exact";
   std::string folder;  ///< where a measurement writes files
-  bool disk = false;   ///< checkpoint_bench: measure the disk alone
+  std::string disk;    ///< checkpoint_bench: measure the disk alone, "synced" or "early"
 
   /// Elements of all weights and biases.
   std::int64_t parameters() const noexcept;

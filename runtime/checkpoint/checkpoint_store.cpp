@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "comm/error.hpp"
@@ -81,6 +83,19 @@ void agree_on_reading(comm::Communicator& world, const std::function<void()>& ac
   }
 }
 
+std::vector<ShardIntervals> intervals_of_all(comm::Communicator& world,
+                                             const ShardIntervals& mine) {
+  static_assert(std::is_trivially_copyable_v<comm::Interval>);
+  const std::string bytes(reinterpret_cast<const char*>(mine.data()),
+                          mine.size() * sizeof(comm::Interval));
+  std::vector<ShardIntervals> all;
+  for (const std::string& text : world.all_gather_strings(bytes)) {
+    ShardIntervals& intervals = all.emplace_back(text.size() / sizeof(comm::Interval));
+    std::memcpy(intervals.data(), text.data(), text.size());
+  }
+  return all;
+}
+
 LoadedCheckpoint read_candidate(comm::Communicator& world, const fs::path& step_folder,
                                 const WantedIntervals& wanted) {
   CheckpointHeader header;
@@ -116,8 +131,8 @@ std::string passed_over(comm::Communicator& world, const fs::path& step_folder,
 
 }  // namespace
 
-// Stages: every rank writes its shard; rank 0 writes what describes them all and renames the
-// folder.
+// Stages: every rank writes its shard, rank 0 the view of all; rank 0 writes the manifest and
+// renames the folder.
 struct CheckpointStore::Save {
   Save(Snapshot given, fs::path temporary_folder, fs::path target_folder, std::int64_t bytes)
       : snapshot(std::move(given)),
@@ -130,8 +145,23 @@ struct CheckpointStore::Save {
   fs::path target;
   std::int64_t all_bytes = 0;
   std::atomic<std::int64_t> done_bytes = 0;
-  std::future<ShardEntry> shard;  // of this rank; valid in the first stage
-  std::future<void> publication;  // of rank 0; valid in the second
+  std::vector<ShardIntervals> intervals;  // of all ranks
+  std::optional<GlobalFile> global;       // of rank 0, from the end of the first stage on
+  std::future<ShardEntry> shard;          // of this rank; valid in the first stage
+  std::future<void> publication;          // of rank 0; valid in the second
+
+  // The view of the whole is laid out while the disk works on the shard.
+  ShardEntry write(int rank) {
+    return write_shard(temporary, snapshot, rank, static_cast<int>(intervals.size()), &done_bytes,
+                       [&] {
+                         if (rank == 0) global = write_global_view(temporary, snapshot, intervals);
+                       });
+  }
+  void publish(const std::vector<ShardEntry>& shards) {
+    write_manifest(temporary, snapshot, shards, std::move(*global));
+    publish_folder(temporary, target);
+    write_pointer(target, "LATEST");
+  }
 };
 
 CheckpointStore::CheckpointStore(fs::path run_folder, comm::Communicator& world)
@@ -165,16 +195,16 @@ void CheckpointStore::begin_save(Snapshot snapshot) {
   save_ = std::make_unique<Save>(std::move(snapshot), folder() / name, target, bytes);
   try {
     world_.agree_all_ok("making the folder of a checkpoint", [&] {
+      validate(save_->snapshot);
       if (!is_root) return;
       create_folders(folder());
       remove_tree(save_->temporary);
       create_folder(save_->temporary);
     });
+    save_->intervals = intervals_of_all(world_, save_->snapshot.shard.intervals);
     world_.agree_all_ok("starting to write a checkpoint", [&] {
       save_->shard = std::async(
-          std::launch::async, [&save = *save_, rank = world_.rank(), world = world_.world()] {
-            return write_shard(save.temporary, save.snapshot, rank, world, &save.done_bytes);
-          });
+          std::launch::async, [&save = *save_, rank = world_.rank()] { return save.write(rank); });
     });
   } catch (...) {
     give_up();
@@ -197,18 +227,14 @@ void CheckpointStore::collect_shards() {
   const bool is_root = world_.rank() == 0;
   ShardEntry mine;
   world_.agree_all_ok("writing the shard of a checkpoint", [&] { mine = save_->shard.get(); });
-  save_->snapshot.shard.arrays.clear();  // written; the names of arrays are in the entries
+  save_->snapshot.shard.arrays.clear();  // written
   const std::vector<std::string> entries = world_.all_gather_strings(to_text(mine));
   world_.agree_all_ok("publishing a checkpoint", [&] {
     if (!is_root) return;
     std::vector<ShardEntry> shards;
     for (const std::string& entry : entries) shards.push_back(shard_entry_from_text(entry));
-    save_->publication =
-        std::async(std::launch::async, [&save = *save_, shards = std::move(shards)] {
-          write_global_files(save.temporary, save.snapshot, shards);
-          publish_folder(save.temporary, save.target);
-          write_pointer(save.target, "LATEST");
-        });
+    save_->publication = std::async(
+        std::launch::async, [&save = *save_, shards = std::move(shards)] { save.publish(shards); });
   });
 }
 

@@ -59,7 +59,8 @@ std::int64_t array_bytes(const ShardData& shard) {
 }
 
 ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world,
-                       std::atomic<std::int64_t>* written_bytes) {
+                       std::atomic<std::int64_t>* written_bytes,
+                       const std::function<void()>& meanwhile) {
   validate(snapshot);
   OutputFile file(folder / shard_name(rank, world));
   // The bulk first: a full disk or a quota then shows here, before HDF5 is asked for anything.
@@ -81,12 +82,22 @@ ShardEntry write_shard(const fs::path& folder, const Snapshot& snapshot, int ran
     array.offset_bytes = image.array_offsets_bytes.at(name);
     array.checksums = write_array(file, values, entry.intervals, array.offset_bytes, written_bytes);
   }
+  if (meanwhile) meanwhile();
   file.sync_and_close();
   return entry;
 }
 
-void write_global_files(const fs::path& folder, const Snapshot& snapshot,
-                        const std::vector<ShardEntry>& shards) {
+GlobalFile write_global_view(const fs::path& folder, const Snapshot& snapshot,
+                             const std::vector<ShardIntervals>& intervals) {
+  GlobalImage image = global_image(snapshot, intervals);
+  OutputFile file(folder / "global.h5");
+  file.write_at(image.bytes, 0);
+  return {std::move(file), static_cast<std::int64_t>(image.bytes.size()), checksum(image.bytes),
+          std::move(image.buffer_offsets_bytes)};
+}
+
+void write_manifest(const fs::path& folder, const Snapshot& snapshot,
+                    const std::vector<ShardEntry>& shards, GlobalFile global) {
   Manifest manifest;
   manifest.world = static_cast<int>(shards.size());
   manifest.iteration = snapshot.iteration;
@@ -97,12 +108,9 @@ void write_global_files(const fs::path& folder, const Snapshot& snapshot,
   } catch (const CheckpointError& error) {
     throw ArgumentError(std::string("the ranks' snapshots do not fit together: ") + error.what());
   }
-  const GlobalImage global = global_image(snapshot, shards);
-  OutputFile file(folder / "global.h5");
-  file.write_at(global.bytes, 0);
-  file.sync_and_close();
-  manifest.global_size_bytes = static_cast<std::int64_t>(global.bytes.size());
-  manifest.global_checksum = checksum(global.bytes);
+  global.file.sync_and_close();
+  manifest.global_size_bytes = global.size_bytes;
+  manifest.global_checksum = global.checksum;
   manifest.parameters = snapshot.parameters;
   for (std::size_t i = 0; i < snapshot.buffers.size(); ++i) {
     const BufferRecord& buffer = snapshot.buffers[i];
@@ -112,6 +120,13 @@ void write_global_files(const fs::path& folder, const Snapshot& snapshot,
   manifest.state = snapshot.state;
   write_new_file(folder / "MANIFEST.json", to_text(manifest));
   fsync_folder(folder);
+}
+
+void write_global_files(const fs::path& folder, const Snapshot& snapshot,
+                        const std::vector<ShardEntry>& shards) {
+  std::vector<ShardIntervals> intervals;
+  for (const ShardEntry& shard : shards) intervals.push_back(shard.intervals);
+  write_manifest(folder, snapshot, shards, write_global_view(folder, snapshot, intervals));
 }
 
 void publish_folder(const fs::path& temporary, const fs::path& target) {

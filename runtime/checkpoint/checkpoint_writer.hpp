@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/files.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/snapshot.hpp"
 
@@ -16,15 +18,34 @@ namespace vsr::runtime {
 
 /// Write and sync the shard file of `rank` into `folder`. @returns its entry for the manifest
 /// @param written_bytes counts the values as they are written; may be null
-/// @throws ArgumentError for a snapshot that breaks the rules; IoError
+/// @param meanwhile called when all is written, while the disk is still at work on it
+/// @throws ArgumentError for a snapshot that breaks the rules; IoError; what `meanwhile` throws
 ShardEntry write_shard(const std::filesystem::path& folder, const Snapshot& snapshot, int rank,
-                       int world, std::atomic<std::int64_t>* written_bytes = nullptr);
+                       int world, std::atomic<std::int64_t>* written_bytes = nullptr,
+                       const std::function<void()>& meanwhile = {});
 
 /// Bytes of the values in `shard`.
 std::int64_t array_bytes(const ShardData& shard);
 
-/// Write and sync global.h5, then MANIFEST.json, then the folder itself.
+/// A global.h5 that is written, but may not be on the disk yet.
+struct GlobalFile {
+  OutputFile file;
+  std::int64_t size_bytes = 0;
+  std::uint64_t checksum = 0;
+  std::vector<std::int64_t> buffer_offsets_bytes;  ///< in the order of Snapshot::buffers
+};
+
+/// Write global.h5 for shards that hold `intervals`, each of one rank.
+/// @throws IoError
+GlobalFile write_global_view(const std::filesystem::path& folder, const Snapshot& snapshot,
+                             const std::vector<ShardIntervals>& intervals);
+
+/// Sync `global`, then write and sync MANIFEST.json, then the folder itself.
 /// @throws ArgumentError when the shards do not cover the parameters once; IoError
+void write_manifest(const std::filesystem::path& folder, const Snapshot& snapshot,
+                    const std::vector<ShardEntry>& shards, GlobalFile global);
+
+/// Both of the above.
 void write_global_files(const std::filesystem::path& folder, const Snapshot& snapshot,
                         const std::vector<ShardEntry>& shards);
 

@@ -5,6 +5,7 @@
 
 #include "runtime/checkpoint/hdf5_images.hpp"
 #include "runtime/checkpoint/hdf5_io.hpp"
+#include "runtime/checkpoint/step_folder.hpp"
 
 namespace vsr::runtime {
 namespace {
@@ -16,11 +17,25 @@ struct Piece {
   std::int64_t at = 0;  // element of the shard's arrays
 };
 
-std::vector<Piece> pieces_in_order(const std::vector<ShardEntry>& shards) {
+/// A shard file as virtual datasets refer to it.
+struct ShardFile {
+  std::string name;
+  std::int64_t elements = 0;  // of each array
+};
+
+std::vector<ShardFile> files_of(const std::vector<ShardIntervals>& shards) {
+  std::vector<ShardFile> files;
+  const int world = static_cast<int>(shards.size());
+  for (int rank = 0; rank < world; ++rank)
+    files.push_back({shard_name(rank, world), elements_of(shards[static_cast<std::size_t>(rank)])});
+  return files;
+}
+
+std::vector<Piece> pieces_in_order(const std::vector<ShardIntervals>& shards) {
   std::vector<Piece> pieces;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     std::int64_t at = 0;
-    for (const comm::Interval interval : shards[shard].intervals) {
+    for (const comm::Interval interval : shards[shard]) {
       if (interval.is_empty()) continue;
       pieces.push_back({interval, shard, at});
       at += interval.size();
@@ -31,7 +46,7 @@ std::vector<Piece> pieces_in_order(const std::vector<ShardEntry>& shards) {
   return pieces;
 }
 
-void map_box(const Hdf5Properties& properties, hid_t space, const Box& box, const ShardEntry& shard,
+void map_box(const Hdf5Properties& properties, hid_t space, const Box& box, const ShardFile& shard,
              const std::string& array, std::int64_t at) {
   const std::vector<hsize_t> start(box.start.begin(), box.start.end());
   const std::vector<hsize_t> count(box.count.begin(), box.count.end());
@@ -39,14 +54,14 @@ void map_box(const Hdf5Properties& properties, hid_t space, const Box& box, cons
   hsize_t elements = 1;
   for (const hsize_t extent : count) elements *= extent;
   const auto first = static_cast<hsize_t>(at);
-  const Hdf5Space source = space_of({elements_of(shard.intervals)});
+  const Hdf5Space source = space_of({shard.elements});
   VSR_H5(H5Sselect_hyperslab(source.get(), H5S_SELECT_SET, &first, nullptr, &elements, nullptr));
-  VSR_H5(H5Pset_virtual(properties.get(), space, shard.file.c_str(), array.c_str(), source.get()));
+  VSR_H5(H5Pset_virtual(properties.get(), space, shard.name.c_str(), array.c_str(), source.get()));
 }
 
 /// Show `parameter` in `group` by the pieces of the shards that hold it.
 void write_virtual(hid_t group, const std::string& array, const ParameterRecord& parameter,
-                   const std::vector<Piece>& pieces, const std::vector<ShardEntry>& shards) {
+                   const std::vector<Piece>& pieces, const std::vector<ShardFile>& files) {
   const comm::Interval whole{parameter.begin, parameter.begin + parameter.numel};
   const std::vector<std::int64_t> shape =
       parameter.shape.empty() ? std::vector<std::int64_t>{1} : parameter.shape;
@@ -64,7 +79,7 @@ void write_virtual(hid_t group, const std::string& array, const ParameterRecord&
                               std::min(whole.end, piece->interval.end)};
     std::int64_t at = piece->at + part.begin - piece->interval.begin;
     for (const Box& box : boxes_of_run(shape, {part.begin - whole.begin, part.end - whole.begin})) {
-      map_box(properties, space.get(), box, shards[piece->shard], array, at);
+      map_box(properties, space.get(), box, files[piece->shard], array, at);
       std::int64_t elements = 1;
       for (const std::uint64_t extent : box.count) elements *= static_cast<std::int64_t>(extent);
       at += elements;
@@ -125,7 +140,7 @@ std::vector<std::int64_t> write_buffers(hid_t file, const std::vector<BufferReco
 
 }  // namespace
 
-GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardEntry>& shards) {
+GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardIntervals>& shards) {
   const Hdf5Session session;
   GlobalImage image;
   MemoryFile file;
@@ -133,12 +148,12 @@ GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardEntry>
   write_attribute(file.get(), "iteration", snapshot.iteration);
   write_attribute(file.get(), "world", static_cast<std::int64_t>(shards.size()));
   const std::vector<Piece> pieces = pieces_in_order(shards);
-  if (!shards.empty())
-    for (const auto& [array, entry] : shards.front().arrays) {
-      const Hdf5Group group = create_group(file.get(), array);
-      for (const ParameterRecord& parameter : snapshot.parameters)
-        write_virtual(group.get(), array, parameter, pieces, shards);
-    }
+  const std::vector<ShardFile> files = files_of(shards);
+  for (const auto& [array, values] : snapshot.shard.arrays) {
+    const Hdf5Group group = create_group(file.get(), array);
+    for (const ParameterRecord& parameter : snapshot.parameters)
+      write_virtual(group.get(), array, parameter, pieces, files);
+  }
   write_table(file.get(), snapshot.parameters);
   image.buffer_offsets_bytes = write_buffers(file.get(), snapshot.buffers);
   write_text(file.get(), "state", snapshot.state.dump());

@@ -7,6 +7,10 @@ namespace vsr::runtime {
 namespace {
 
 std::recursive_mutex& hdf5_mutex() {
+  // A file that cannot be closed stays broken inside HDF5, whose own end of the program would then
+  // fall over it. All that we open has an owner, so nothing is left for it to do.
+  static const bool is_ended_by_us = H5dont_atexit() >= 0;
+  static_cast<void>(is_ended_by_us);
   static std::recursive_mutex mutex;
   return mutex;
 }

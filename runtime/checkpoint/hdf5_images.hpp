@@ -55,8 +55,9 @@ struct GlobalImage {
 /// global.h5: /ARRAY/PARAMETER, virtual datasets over the shard files beside it, with the
 /// parameter's shape (a scalar shows as one element; NaN where a shard file is not there);
 /// /buffers; the table /params; /state, JSON text; attributes format, iteration, world.
+/// @param shards what the file of each rank holds; their arrays have the names of the snapshot's
 /// @throws Hdf5Error
-GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardEntry>& shards);
+GlobalImage global_image(const Snapshot& snapshot, const std::vector<ShardIntervals>& shards);
 
 /// A box of a row-major tensor: `start` and `count` in each dimension.
 struct Box {

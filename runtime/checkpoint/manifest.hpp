@@ -45,6 +45,9 @@ struct ShardEntry {
   std::map<std::string, ArrayEntry> arrays;
 };
 
+/// The pieces of the logical global index that the file of one rank holds.
+using ShardIntervals = std::vector<comm::Interval>;
+
 /// A buffer whose values lie in global.h5, contiguous and little-endian.
 struct BufferEntry {
   std::string name;

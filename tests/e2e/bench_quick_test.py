@@ -27,7 +27,7 @@ class CompareCheckpoint(unittest.TestCase):
     def test_quick(self):
         data = quick(self, "checkpoint")
         names = sorted(list(data["peers"]) + list(data["missing"]))
-        self.assertEqual(names, ["disk", "torch_dcp"])
+        self.assertEqual(names, ["disk", "disk_early", "torch_dcp"])
         self.assertIn("disk", data["peers"])
         for entry in [data["ours"]] + list(data["peers"].values()):
             self.assertTrue(entry["checked"])

@@ -190,13 +190,14 @@ class Checkpoint(unittest.TestCase):
     def test_closing_lines_say_what_training_waits_for(self):
         data = dict(ours=dict(median_ms=800.0, median_stall_ms=90.5, median_copy_ms=80.0),
                     save_gb_per_s=dict(ours=0.75, disk=0.9), load_gb_per_s=dict(ours=2.0),
-                    of_the_disk=0.83)
+                    of_the_disk=0.83, of_the_disk_early=0.75)
         text = "\n".join(checkpoint.closing_lines(data))
         self.assertIn("ours 0.75, disk 0.90 GB/s; ours reaches 0.83 of one stream", text)
         self.assertIn("training waits 90.5 ms for a save of 800 ms", text)
         data.update(ratio=dict(torch_dcp=1.25), load_ratio=2.5)
         text = "\n".join(checkpoint.closing_lines(data))
-        self.assertIn("of one stream to the same disk, 1.25 times torch_dcp", text)
+        self.assertIn("of one stream to the same disk, 0.75 of one sent there early, 1.25 times "
+                      "torch_dcp", text)
         self.assertIn("ours is 2.50 times as fast", text)
 
     def test_full_size_is_half_a_gigabyte(self):

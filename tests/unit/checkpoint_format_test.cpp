@@ -3,7 +3,11 @@
 // comparison with a network.
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <limits>
 
 #include "comm/error.hpp"
@@ -220,6 +224,22 @@ TEST(Hdf5, ErrorsCarryTheLibrarysOwnAccount) {
   expect_in("H5Fopen", message);
   expect_in("checkpoint_format_test.cpp:", message);
   expect_in("No such file or directory", message);
+}
+
+// A quota that arrives while HDF5 lays out a file leaves that file broken inside the library, which
+// must not take the program down when it ends.
+TEST(Hdf5DeathTest, AQuotaWithinTheLibraryIsAnErrorAndTheProgramEndsAsItWould) {
+  const auto save_under_a_quota = [] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {512, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const Snapshot snapshot = sample_snapshot(1, 0, 1);
+    for (int i = 0; i < 3; ++i)
+      expect_in("HDF5 failed in ",
+                message_of<Hdf5Error>([&] { global_image(snapshot, {snapshot.shard.intervals}); }));
+    std::exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(save_under_a_quota(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Hdf5, CallersPrintingComesBack) {
