@@ -28,7 +28,7 @@ try() {
     "bash launch/build.sh" | "bash launch/build.sh debug") $1 ;;
     "bash launch/build.sh release -- -DVSR_WITH_CUDA=OFF") $1 ;;
     "bash bench/compare.sh step") bash bench/compare.sh step --quick --rounds 1 ;;
-    "bash bench/compare.sh checkpoint") bash bench/compare.sh checkpoint --quick --rounds 1 ;;
+    "bash bench/compare.sh checkpoint --rounds 9") bash bench/compare.sh checkpoint --quick --rounds 1 ;;
     "mpirun -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 20000 --out runs/mine")
       prepare_clips
       mpirun -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 2 --gt-size 32 --out runs/mine ;;
