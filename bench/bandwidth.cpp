@@ -162,6 +162,7 @@ nlohmann::json measure(vsr::comm::Communicator& world, const vsr::bench::Options
   }
   return {{"name", "bandwidth"},
           {"checked", true},
+          {"parameters", options.parameters()},
           {"times_ms", times_ms},
           {"bytes_per_parameter", bytes_per_parameter(ranks)},
           {"measured_parameters", memory.shard * ranks}};

@@ -34,6 +34,8 @@ bool read_options(int argc, char** argv, Options& options, std::string& help) {
   add("folder", po::value(&options.folder), "where files are written");
   add("disk", po::value(&options.disk),
       "measure the disk alone: synced, as dd conv=fsync writes, or early, sent there meanwhile");
+  add("bytes", po::value(&options.bytes), "sizes of collectives; may be repeated");
+  add("mpi", po::bool_switch(&options.mpi), "measure the collectives of MPI itself");
   add("pin", po::bool_switch(&options.pin), "rank r on the r-th core alone");
   po::variables_map values;
   try {
@@ -95,7 +97,6 @@ int run(int argc, char** argv,
       record["ranks"] = world->world();
       record["threads"] = options.threads;
       record["pinned"] = options.pin;
-      record["parameters"] = options.parameters();
       record["warmup"] = options.warmup;
       if (rank == 0) std::cout << "JSON " << record.dump() << std::endl;
       return 0;

@@ -26,6 +26,8 @@ struct Options {
   std::string reduction = "exact";
   std::string folder;  ///< where a measurement writes files
   std::string disk;    ///< checkpoint_bench: measure the disk alone, "synced" or "early"
+  std::vector<std::int64_t> bytes;  ///< collectives_bench: sizes of the flat buffer
+  bool mpi = false;                 ///< collectives_bench: measure MPI itself
 
   /// Elements of all weights and biases.
   std::int64_t parameters() const noexcept;

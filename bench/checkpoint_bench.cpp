@@ -184,6 +184,7 @@ nlohmann::json measure(vsr::comm::Communicator& world, const Options& options) {
   const std::int64_t bytes = 12 * options.parameters();
   nlohmann::json record = {{"name", options.disk.empty() ? "ours" : "disk"},
                            {"checked", true},
+                           {"parameters", options.parameters()},
                            {"bytes", bytes},
                            {"times_ms", nlohmann::json::array()}};
   const int rounds = options.warmup + options.iterations;

@@ -64,6 +64,7 @@ nlohmann::json measure(vsr::comm::Communicator& world, const Options& options) {
   return {
       {"name", "ours"},
       {"checked", true},
+      {"parameters", options.parameters()},
       {"check_error", check_error},
       {"reduction", options.reduction},
       {"times_ms", columns[0]},
