@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator.hpp"
 
+#include <limits>
+
+#include "comm/device/device_plan.hpp"
 #include "comm/error.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/nccl_communicator.hpp"
 
 namespace vsr::comm {
 namespace {
@@ -55,9 +59,49 @@ void Communicator::all_gather_bytes(std::span<const std::byte> mine, std::span<s
 
 void Communicator::exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
                                   std::span<const std::span<std::byte>> incoming) {
+  const Transfer transfer{{outgoing.begin(), outgoing.end()}, {incoming.begin(), incoming.end()}};
+  exchange_pieces({&transfer, 1}, std::numeric_limits<std::size_t>::max(),
+                  [](std::size_t, std::size_t, std::size_t) {});
+}
+
+void Communicator::exchange_pieces(std::span<const Transfer> transfers, std::size_t piece_bytes,
+                                   const Arrived& arrived) {
+  finish_exchange(begin_exchange(transfers, piece_bytes), arrived);
+}
+
+std::unique_ptr<PendingExchange> Communicator::begin_exchange(std::span<const Transfer> transfers,
+                                                              std::size_t piece_bytes) {
+  VSR_CHECK(piece_bytes > 0, "got pieces of 0 bytes");
+  const auto world = static_cast<std::size_t>(world_);
   std::size_t bytes = 0;
-  for (const std::span<const std::byte> part : outgoing) bytes += part.size();
-  recorded(Operation::exchange, bytes, [&] { do_exchange(outgoing, incoming); });
+  for (const Transfer& transfer : transfers) {
+    VSR_CHECK(transfer.outgoing.size() == world && transfer.incoming.size() == world,
+              "got " + std::to_string(transfer.outgoing.size()) + " outgoing and " +
+                  std::to_string(transfer.incoming.size()) + " incoming spans in a world of " +
+                  std::to_string(world_));
+    for (const std::span<const std::byte> part : transfer.outgoing) bytes += part.size();
+  }
+  std::unique_ptr<PendingExchange> exchange = do_begin_exchange(transfers, piece_bytes);
+  exchange->bytes_ = bytes;
+  return exchange;
+}
+
+// What is recorded is the step that waits for other ranks.
+void Communicator::finish_exchange(std::unique_ptr<PendingExchange> exchange,
+                                   const Arrived& arrived) {
+  VSR_CHECK(exchange, "no exchange was begun");
+  recorded(Operation::exchange, exchange->bytes_, [&] { exchange->do_finish(arrived); });
+}
+
+void Communicator::all_gather_bulk(std::span<std::byte> all,
+                                   std::span<const std::size_t> sizes_bytes) {
+  const auto own = static_cast<std::size_t>(rank_);
+  const std::size_t bytes = own < sizes_bytes.size() ? sizes_bytes[own] : 0;
+  recorded(Operation::all_gather, bytes, [&] { do_all_gather_bulk(all, sizes_bytes); });
+}
+
+void Communicator::broadcast_bulk(std::span<std::byte> data, int root) {
+  recorded(Operation::broadcast, data.size(), [&] { do_broadcast_bulk(data, root); });
 }
 
 void Communicator::all_reduce_sum_fp16(std::span<std::uint16_t> values) {
@@ -70,6 +114,34 @@ void Communicator::all_reduce_sum_bf16(std::span<std::uint16_t> values) {
 
 void Communicator::all_reduce_sum_fp32(std::span<float> values) {
   recorded(Operation::all_reduce_fp32, values.size_bytes(), [&] { do_all_reduce_fp32(values); });
+}
+
+void Communicator::reduce_scatter_sum(SumType type, std::span<const std::byte> values,
+                                      std::span<std::byte> mine,
+                                      std::span<const std::size_t> sizes_bytes) {
+  const std::size_t width = type == SumType::fp32 ? 4 : 2;
+  const auto own = static_cast<std::size_t>(rank_);
+  std::size_t total = 0;
+  for (const std::size_t size : sizes_bytes) {
+    VSR_CHECK(size % width == 0, "a part of " + std::to_string(size) +
+                                     " bytes is no whole number "
+                                     "of elements of " +
+                                     std::to_string(width) + " bytes");
+    total += size;
+  }
+  VSR_CHECK(sizes_bytes.size() == static_cast<std::size_t>(world_) && total == values.size() &&
+                mine.size() == sizes_bytes[own],
+            "got " + std::to_string(values.size()) + " bytes, room for " +
+                std::to_string(mine.size()) + ", and sizes of " +
+                std::to_string(sizes_bytes.size()) + " ranks that make " + std::to_string(total));
+  recorded(Operation::reduce_scatter, values.size(),
+           [&] { do_reduce_scatter(type, values, mine, sizes_bytes); });
+}
+
+void Communicator::do_reduce_scatter(SumType, std::span<const std::byte>, std::span<std::byte>,
+                                     std::span<const std::size_t>) {
+  throw ArgumentError("backend " + std::string(backend()) +
+                      " does not add up on the way; let owners add what an exchange brings");
 }
 
 std::vector<std::string> Communicator::all_gather_strings(std::string_view mine) {
@@ -116,11 +188,16 @@ std::string_view to_string(Backend backend) noexcept {
 }
 
 std::unique_ptr<Communicator> make_communicator(Backend backend) {
-  if (backend == Backend::nccl) {
-    throw NotCompiled("backend nccl (the MPI backend does the same: --backend mpi)",
-                      "the NCCL communicator");
-  }
-  return std::make_unique<MpiCommunicator>();
+  if (backend != Backend::nccl) return std::make_unique<MpiCommunicator>();
+  MpiCommunicator world;
+  world.agree_all_ok("loading NCCL", [] { nccl_library(); });
+  const DevicePlan plan = plan_devices(world, find_devices());
+  if (!plan.reason.empty())
+    throw ConfigurationError("backend nccl needs a GPU of its own for each rank, and " +
+                             plan.reason + "; --backend mpi does without");
+  std::unique_ptr<Device> device;
+  world.agree_all_ok("opening a GPU", [&] { device = open_device(plan.index); });
+  return std::make_unique<NcclCommunicator>(std::move(device), nccl_library());
 }
 
 }  // namespace vsr::comm

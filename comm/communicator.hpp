@@ -23,6 +23,39 @@ namespace vsr::comm {
 /// Names of `--backend`.
 enum class Backend { automatic, mpi, nccl };
 
+class Communicator;
+class Device;
+
+/// Types that collectives add up; FP16 and BF16 round after each addition.
+enum class SumType { fp16, bf16, fp32 };
+
+/// What a rank sends to and receives from each rank in one exchange.
+struct Transfer {
+  std::vector<std::span<const std::byte>> outgoing;  ///< [r] goes to rank r
+  std::vector<std::span<std::byte>> incoming;        ///< [r] comes from rank r
+};
+
+/// Called when bytes [begin, end) of transfer `transfer` are here from every rank.
+using Arrived =
+    std::function<void(std::size_t transfer, std::size_t begin_bytes, std::size_t end_bytes)>;
+
+/// An exchange that was begun and not finished yet. Destroying it gives up what is still under way;
+/// local.
+class PendingExchange {
+ public:
+  virtual ~PendingExchange() = default;
+  PendingExchange(const PendingExchange&) = delete;
+  PendingExchange& operator=(const PendingExchange&) = delete;
+
+ protected:
+  PendingExchange() = default;
+  virtual void do_finish(const Arrived& arrived) = 0;
+
+ private:
+  friend class Communicator;
+  std::size_t bytes_ = 0;  // that this rank sends
+};
+
 /// A group of ranks that train one model. Not copyable; borrow by reference.
 /// Errors of every call: CommError naming rank, host and the failed operation.
 class Communicator {
@@ -39,6 +72,8 @@ class Communicator {
   std::span<const int> node_ranks() const noexcept { return node_ranks_; }
   /// "mpi" or "nccl".
   virtual std::string_view backend() const noexcept = 0;
+  /// Whose memory the bulk calls below take; null: host memory. BulkMemory makes some.
+  virtual Device* bulk_device() const noexcept { return nullptr; }
 
   void barrier();
   /// Leave `root`'s bytes in `data` of all ranks; the same size everywhere.
@@ -47,10 +82,30 @@ class Communicator {
   /// r gives, known on all ranks; `mine` may lie in its place in `all`.
   void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         std::span<const std::size_t> sizes_bytes);
+
+  // Bulk calls: gradients and replicas, in bulk memory.
+
   /// Send `outgoing[r]` to rank r and fill `incoming[r]` from rank r; sizes match pairwise; empty
   /// spans cost no message, and the own rank's pair is copied.
   void exchange_bytes(std::span<const std::span<const std::byte>> outgoing,
                       std::span<const std::span<std::byte>> incoming);
+  /// Several such exchanges that are under way at once, in pieces of `piece_bytes`, so that their
+  /// receiver works on one piece while the next ones come. `arrived` is called once for each piece,
+  /// in the order of transfers and bytes, and for nothing where nothing comes in. An exception out
+  /// of it is thrown on when all pieces are here: the other ranks notice nothing.
+  /// @throws ArgumentError when spans are missing or piece_bytes is 0
+  void exchange_pieces(std::span<const Transfer> transfers, std::size_t piece_bytes,
+                       const Arrived& arrived);
+  /// The same in two steps, several at once: begin posts everything and never waits for a rank,
+  /// finish waits. All ranks begin and finish the same exchanges in the same order. Until then what
+  /// goes out must not change, nor what comes in be looked at.
+  /// @throws as exchange_pieces
+  std::unique_ptr<PendingExchange> begin_exchange(std::span<const Transfer> transfers,
+                                                  std::size_t piece_bytes);
+  void finish_exchange(std::unique_ptr<PendingExchange> exchange, const Arrived& arrived);
+  /// all_gather_bytes and broadcast_bytes of bulk memory; `mine` lies in its place in `all`.
+  void all_gather_bulk(std::span<std::byte> all, std::span<const std::size_t> sizes_bytes);
+  void broadcast_bulk(std::span<std::byte> data, int root);
   /// Sum over ranks in FP16 (IEEE binary16 in its bits), each addition rounded to nearest even; the
   /// order is the backend's: the same bits for the same number of ranks. inf is overflow, not an
   /// error.
@@ -59,6 +114,17 @@ class Communicator {
   void all_reduce_sum_bf16(std::span<std::uint16_t> values);
   /// The same in FP32.
   void all_reduce_sum_fp32(std::span<float> values);
+  /// Whether the backend adds up on the way to the owners (NCCL), so that reduce_scatter_sum is
+  /// there; else owners add what an exchange brings.
+  virtual bool reduces_on_the_way() const noexcept { return false; }
+  /// Leave the sum over ranks of part r of `values` in `mine` of rank r. Parts lie one after the
+  /// other; `sizes_bytes[r]` is the size of part r, whole elements of `type`.
+  /// @throws ArgumentError for sizes that do not fit, and where the backend does not add up
+  void reduce_scatter_sum(SumType type, std::span<const std::byte> values,
+                          std::span<std::byte> mine, std::span<const std::size_t> sizes_bytes);
+  /// Collective. End the backend in order; afterwards only local calls may follow. Without it the
+  /// end is abrupt, which is what a failure wants.
+  virtual void close() {}
 
   /// Typed forms of the calls above, for trivially copyable values.
   template <typename T>
@@ -102,9 +168,10 @@ class Communicator {
   /// Bytes this rank has sent to other ranks through this object so far. Payload, whatever the
   /// protocol below does with it, for P ranks: broadcast bytes·(P−1) on the root; all-gather own
   /// bytes·(P−1); exchange the sum of `outgoing` to others; all-reduce 2·bytes·(P−1)/P, as a ring
-  /// sends. Shared memory counts as if sent: LeafExchange the shards of the other owners,
-  /// bytes·(P−1)/P per leaf; ShardPublisher own shard·(P−1). So a step of k leaves per rank counts
-  /// (2k+2)·Ψ·(P−1)/P for Ψ FP16 parameters, plus the small records that are agreed on. Local.
+  /// sends; reduce-scatter the parts of others. Shared memory counts as if sent: LeafExchange the
+  /// shards of the other owners, bytes·(P−1)/P per leaf; ShardPublisher own shard·(P−1). So a step
+  /// of k leaves per rank counts (2k+2)·Ψ·(P−1)/P for Ψ FP16 parameters, plus the small records
+  /// that are agreed on. Local.
   std::int64_t sent_bytes() const noexcept { return sent_bytes_; }
   /// Add payload that reached other ranks through shared memory. Local; for classes of `comm`.
   void count_sent(std::int64_t bytes) noexcept { sent_bytes_ += bytes; }
@@ -141,11 +208,17 @@ class Communicator {
   virtual void do_broadcast(std::span<std::byte> data, int root) = 0;
   virtual void do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                              std::span<const std::size_t> sizes_bytes) = 0;
-  virtual void do_exchange(std::span<const std::span<const std::byte>> outgoing,
-                           std::span<const std::span<std::byte>> incoming) = 0;
+  virtual std::unique_ptr<PendingExchange> do_begin_exchange(std::span<const Transfer> transfers,
+                                                             std::size_t piece_bytes) = 0;
+  virtual void do_all_gather_bulk(std::span<std::byte> all,
+                                  std::span<const std::size_t> sizes_bytes) = 0;
+  virtual void do_broadcast_bulk(std::span<std::byte> data, int root) = 0;
   virtual void do_all_reduce_fp16(std::span<std::uint16_t> values) = 0;
   virtual void do_all_reduce_bf16(std::span<std::uint16_t> values) = 0;
   virtual void do_all_reduce_fp32(std::span<float> values) = 0;
+  virtual void do_reduce_scatter(SumType type, std::span<const std::byte> values,
+                                 std::span<std::byte> mine,
+                                 std::span<const std::size_t> sizes_bytes);
 
   int rank_ = 0;
   int world_ = 1;
@@ -165,8 +238,10 @@ class Communicator {
 std::string_view to_string(Backend backend) noexcept;
 
 /// Collective over the caller's MPI world: the communicator for `backend` on a duplicate of it, so
-/// that our traffic never meets the caller's. `automatic` is MPI until the NCCL backend is there.
-/// @throws NotCompiled for Backend::nccl in a build without it; ArgumentError before MPI is started
+/// that our traffic never meets the caller's. `automatic` is MPI until the optimizer's step runs in
+/// the memory of a GPU.
+/// @throws NotCompiled for Backend::nccl in a build without it; ConfigurationError where a rank has
+///         no GPU of its own; ArgumentError before MPI is started
 std::unique_ptr<Communicator> make_communicator(Backend backend);
 
 }  // namespace vsr::comm

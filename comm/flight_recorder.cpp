@@ -74,9 +74,10 @@ struct FlightRecorder::File {
 };
 
 std::string_view operation_name(Operation operation) noexcept {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "none",     "barrier",         "broadcast",       "all_gather",
-      "exchange", "all_reduce_fp16", "all_reduce_bf16", "all_reduce_fp32"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "none",          "barrier",         "broadcast",       "all_gather",
+      "exchange",      "all_reduce_fp16", "all_reduce_bf16", "all_reduce_fp32",
+      "reduce_scatter"};
   const auto index = static_cast<std::size_t>(operation);
   return index < kNames.size() ? kNames[index] : "unknown";
 }

@@ -24,7 +24,8 @@ enum class Operation : std::uint32_t {
   exchange,
   all_reduce_fp16,
   all_reduce_bf16,
-  all_reduce_fp32
+  all_reduce_fp32,
+  reduce_scatter
 };
 
 /// "all_gather", …; "unknown" for a number that is none of them.

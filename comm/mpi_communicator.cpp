@@ -59,8 +59,43 @@ void all_reduce_in_pieces(std::span<T> values, std::size_t chunk_bytes, MPI_Data
   });
 }
 
+// A piece of a transfer, and how many receives are posted up to its end.
+struct PostedPiece {
+  std::size_t transfer = 0;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t requests_before_next = 0;
+};
+
+// Call `call(begin, end)` for pieces that cover the largest of `spans`.
+template <typename Spans, typename Call>
+void each_piece(const Spans& spans, std::size_t piece_bytes, Call call) {
+  std::size_t size = 0;
+  for (const auto& one : spans) size = std::max(size, one.size());
+  for (std::size_t begin = 0; begin < size;) {
+    const std::size_t end = begin + std::min(piece_bytes, size - begin);
+    call(begin, end);
+    begin = end;
+  }
+}
+
+template <typename Byte>
+std::span<Byte> part_of(std::span<Byte> whole, std::size_t begin, std::size_t end) {
+  const std::size_t first = std::min(begin, whole.size());
+  return whole.subspan(first, std::min(end, whole.size()) - first);
+}
+
 std::string bytes_text(std::size_t bytes) {
   return std::to_string(bytes) + " bytes";
+}
+
+void copy_own_part(const Transfer& transfer, int rank) {
+  const auto own = static_cast<std::size_t>(rank);
+  const std::span<const std::byte> mine = transfer.outgoing[own];
+  VSR_CHECK(mine.size() == transfer.incoming[own].size(),
+            "got " + bytes_text(mine.size()) + " for the own rank and room for " +
+                bytes_text(transfer.incoming[own].size()));
+  if (!mine.empty()) std::memmove(transfer.incoming[own].data(), mine.data(), mine.size());
 }
 
 }  // namespace
@@ -69,7 +104,106 @@ struct MpiCommunicator::Handles {
   MpiComm comm;
   MpiOp sum_fp16;
   MpiOp sum_bf16;
-  std::vector<MPI_Request> requests;  // kept for its memory
+};
+
+// The messages of one exchange. Those of several under way are told apart by their order, which is
+// the same on all ranks.
+class MpiCommunicator::Exchange final : public PendingExchange {
+ public:
+  Exchange(const MpiCommunicator& ranks, std::span<const Transfer> transfers,
+           std::size_t piece_bytes)
+      : ranks_(ranks), comm_(ranks.handles_->comm.get()) {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      each_piece(transfers[i].incoming, piece_bytes, [&](std::size_t begin, std::size_t end) {
+        post_receives(transfers[i], begin, end);
+        pieces_.push_back({i, begin, end, receives_.size()});
+      });
+    }
+    for (const Transfer& transfer : transfers) {
+      each_piece(transfer.outgoing, piece_bytes,
+                 [&](std::size_t begin, std::size_t end) { post_sends(transfer, begin, end); });
+    }
+  }
+  ~Exchange() override {
+    for (std::vector<MPI_Request>* requests : {&receives_, &sends_})
+      for (MPI_Request& request : *requests) give_up(request);
+  }
+
+  std::int64_t sent_bytes() const noexcept { return sent_bytes_; }
+  void do_finish(const Arrived& arrived) override {
+    std::exception_ptr failure;
+    std::size_t received = 0;
+    for (const PostedPiece& piece : pieces_) {
+      for (; received < piece.requests_before_next; ++received) wait_for_receive(received);
+      if (failure) continue;
+      try {
+        arrived(piece.transfer, piece.begin, piece.end);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    for (MPI_Request& request : sends_) VSR_MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    if (failure) std::rethrow_exception(failure);
+  }
+
+ private:
+  // Only after a failure: whoever waits for the other side waits for ever, so nobody does.
+  static void give_up(MPI_Request& request) noexcept {
+    if (request == MPI_REQUEST_NULL) return;
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+
+  // Ranks start with their next one, so that not all of them send to rank 0 first.
+  void post_receives(const Transfer& transfer, std::size_t begin, std::size_t end) {
+    const auto world = static_cast<std::size_t>(ranks_.world());
+    for (std::size_t step = 1; step < world; ++step) {
+      const std::size_t from = (static_cast<std::size_t>(ranks_.rank()) + world - step) % world;
+      in_pieces(part_of(transfer.incoming[from], begin, end), ranks_.chunk_bytes_,
+                [&](std::byte* data, int count) {
+                  receives_.push_back(MPI_REQUEST_NULL);
+                  expected_.push_back(count);
+                  VSR_MPI(MPI_Irecv(data, count, MPI_BYTE, static_cast<int>(from), kExchangeTag,
+                                    comm_, &receives_.back()));
+                });
+    }
+  }
+
+  void post_sends(const Transfer& transfer, std::size_t begin, std::size_t end) {
+    const auto world = static_cast<std::size_t>(ranks_.world());
+    for (std::size_t step = 1; step < world; ++step) {
+      const std::size_t to = (static_cast<std::size_t>(ranks_.rank()) + step) % world;
+      const std::span<const std::byte> part = part_of(transfer.outgoing[to], begin, end);
+      in_pieces(part, ranks_.chunk_bytes_, [&](const std::byte* data, int count) {
+        sends_.push_back(MPI_REQUEST_NULL);
+        VSR_MPI(MPI_Isend(data, count, MPI_BYTE, static_cast<int>(to), kExchangeTag, comm_,
+                          &sends_.back()));
+      });
+      sent_bytes_ += static_cast<std::int64_t>(part.size());
+    }
+  }
+
+  // One by one: MPI_Waitall of Open MPI 4.1 now and then spins for ever when a request has failed.
+  void wait_for_receive(std::size_t index) {
+    MPI_Status status{};
+    VSR_MPI(MPI_Wait(&receives_[index], &status));
+    int received = 0;
+    VSR_MPI(MPI_Get_count(&status, MPI_BYTE, &received));
+    if (received == expected_[index]) return;
+    throw CommError("rank " + std::to_string(ranks_.rank()) + "/" + std::to_string(ranks_.world()) +
+                    " on " + ranks_.host() + ": rank " + std::to_string(status.MPI_SOURCE) +
+                    " sent " + std::to_string(received) + " bytes, expected " +
+                    std::to_string(expected_[index]) +
+                    "; both sides must agree on the sizes of an exchange");
+  }
+
+  const MpiCommunicator& ranks_;
+  MPI_Comm comm_;
+  std::vector<PostedPiece> pieces_;
+  std::vector<MPI_Request> receives_;
+  std::vector<int> expected_;  // bytes of each receive
+  std::vector<MPI_Request> sends_;
+  std::int64_t sent_bytes_ = 0;
 };
 
 MpiCommunicator::MpiCommunicator(const MpiOptions& options)
@@ -138,12 +272,14 @@ void MpiCommunicator::do_all_gather(std::span<const std::byte> mine, std::span<s
   VSR_CHECK(all.size() == starts[world],
             "got room for " + bytes_text(all.size()) + ", needed " + bytes_text(starts[world]));
   if (all.size() > chunk_bytes_) {
-    std::vector<std::span<const std::byte>> outgoing(world, mine);
-    std::vector<std::span<std::byte>> incoming;
+    Transfer transfer{std::vector<std::span<const std::byte>>(world, mine), {}};
     for (std::size_t r = 0; r < world; ++r) {
-      incoming.push_back(all.subspan(starts[r], sizes_bytes[r]));
+      transfer.incoming.push_back(all.subspan(starts[r], sizes_bytes[r]));
     }
-    do_exchange(outgoing, incoming);  // counts what it sends
+    copy_own_part(transfer, rank_);
+    Exchange exchange(*this, {&transfer, 1}, all.size());
+    exchange.do_finish([](std::size_t, std::size_t, std::size_t) {});
+    sent_bytes_ += exchange.sent_bytes();
     return;
   }
   const std::vector<int> counts(sizes_bytes.begin(), sizes_bytes.end());
@@ -155,58 +291,28 @@ void MpiCommunicator::do_all_gather(std::span<const std::byte> mine, std::span<s
   sent_bytes_ += static_cast<std::int64_t>(mine.size()) * (world_ - 1);
 }
 
-void MpiCommunicator::do_exchange(std::span<const std::span<const std::byte>> outgoing,
-                                  std::span<const std::span<std::byte>> incoming) {
-  const auto world = static_cast<std::size_t>(world_);
-  const auto own = static_cast<std::size_t>(rank_);
-  VSR_CHECK(outgoing.size() == world && incoming.size() == world,
-            "got " + std::to_string(outgoing.size()) + " outgoing and " +
-                std::to_string(incoming.size()) + " incoming spans in a world of " +
-                std::to_string(world_));
-  VSR_CHECK(outgoing[own].size() == incoming[own].size(),
-            "got " + bytes_text(outgoing[own].size()) + " for the own rank and room for " +
-                bytes_text(incoming[own].size()));
-  auto& requests = handles_->requests;
-  requests.clear();
-  std::vector<int> expected;
-  // Start with the next rank on each, so that not all of them send to rank 0 first.
-  for (std::size_t step = 1; step < world; ++step) {
-    const std::size_t from = (own + world - step) % world;
-    in_pieces(incoming[from], chunk_bytes_, [&](std::byte* piece, int count) {
-      requests.push_back(MPI_REQUEST_NULL);
-      expected.push_back(count);
-      VSR_MPI(MPI_Irecv(piece, count, MPI_BYTE, static_cast<int>(from), kExchangeTag,
-                        handles_->comm.get(), &requests.back()));
-    });
-  }
-  for (std::size_t step = 1; step < world; ++step) {
-    const std::size_t to = (own + step) % world;
-    in_pieces(outgoing[to], chunk_bytes_, [&](const std::byte* piece, int count) {
-      requests.push_back(MPI_REQUEST_NULL);
-      VSR_MPI(MPI_Isend(piece, count, MPI_BYTE, static_cast<int>(to), kExchangeTag,
-                        handles_->comm.get(), &requests.back()));
-    });
-    sent_bytes_ += static_cast<std::int64_t>(outgoing[to].size());
-  }
-  if (!outgoing[own].empty()) {
-    std::memmove(incoming[own].data(), outgoing[own].data(), outgoing[own].size());
-  }
-  // One by one: MPI_Waitall of Open MPI 4.1 now and then spins for ever when a request has failed.
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    MPI_Status status{};
-    VSR_MPI(MPI_Wait(&requests[i], &status));
-    if (i >= expected.size()) continue;  // a send
-    int received = 0;
-    VSR_MPI(MPI_Get_count(&status, MPI_BYTE, &received));
-    if (received != expected[i]) throw_wrong_size(status.MPI_SOURCE, received, expected[i]);
-  }
+std::unique_ptr<PendingExchange> MpiCommunicator::do_begin_exchange(
+    std::span<const Transfer> transfers, std::size_t piece_bytes) {
+  for (const Transfer& transfer : transfers) copy_own_part(transfer, rank_);
+  auto exchange = std::make_unique<Exchange>(*this, transfers, piece_bytes);
+  sent_bytes_ += exchange->sent_bytes();
+  return exchange;
 }
 
-void MpiCommunicator::throw_wrong_size(int source, int received, int expected) const {
-  throw CommError("rank " + std::to_string(rank_) + "/" + std::to_string(world_) + " on " + host_ +
-                  ": rank " + std::to_string(source) + " sent " + std::to_string(received) +
-                  " bytes, expected " + std::to_string(expected) +
-                  "; both sides must agree on the sizes of an exchange");
+void MpiCommunicator::do_all_gather_bulk(std::span<std::byte> all,
+                                         std::span<const std::size_t> sizes_bytes) {
+  const auto own = static_cast<std::size_t>(rank_);
+  VSR_CHECK(own < sizes_bytes.size(), "got sizes of " + std::to_string(sizes_bytes.size()) +
+                                          " ranks in a world of " + std::to_string(world_));
+  const std::size_t begin = std::accumulate(
+      sizes_bytes.begin(), sizes_bytes.begin() + static_cast<std::ptrdiff_t>(own), std::size_t{0});
+  VSR_CHECK(begin + sizes_bytes[own] <= all.size(),
+            "got room for " + bytes_text(all.size()) + ", too little for the own part");
+  do_all_gather(all.subspan(begin, sizes_bytes[own]), all, sizes_bytes);
+}
+
+void MpiCommunicator::do_broadcast_bulk(std::span<std::byte> data, int root) {
+  do_broadcast(data, root);
 }
 
 void MpiCommunicator::count_all_reduce(std::size_t bytes) noexcept {

@@ -16,7 +16,7 @@ struct MpiOptions {
 };
 
 /// Communicator on a duplicate of MPI_COMM_WORLD that returns errors instead of ending the job.
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator : public Communicator {
  public:
   /// Collective. @throws ArgumentError when MPI is not running or an option makes no sense
   explicit MpiCommunicator(const MpiOptions& options = {});
@@ -29,15 +29,18 @@ class MpiCommunicator final : public Communicator {
   void do_broadcast(std::span<std::byte> data, int root) override;
   void do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                      std::span<const std::size_t> sizes_bytes) override;
-  void do_exchange(std::span<const std::span<const std::byte>> outgoing,
-                   std::span<const std::span<std::byte>> incoming) override;
+  std::unique_ptr<PendingExchange> do_begin_exchange(std::span<const Transfer> transfers,
+                                                     std::size_t piece_bytes) override;
+  void do_all_gather_bulk(std::span<std::byte> all,
+                          std::span<const std::size_t> sizes_bytes) override;
+  void do_broadcast_bulk(std::span<std::byte> data, int root) override;
   void do_all_reduce_fp16(std::span<std::uint16_t> values) override;
   void do_all_reduce_bf16(std::span<std::uint16_t> values) override;
   void do_all_reduce_fp32(std::span<float> values) override;
 
   struct Handles;
+  class Exchange;
   void find_node_ranks(int ranks_per_node);
-  [[noreturn]] void throw_wrong_size(int source, int received, int expected) const;
   void count_all_reduce(std::size_t bytes) noexcept;
 
   std::size_t chunk_bytes_;

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/bulk_memory.hpp"
 #include "comm/communicator.hpp"
 #include "comm/error.hpp"
 #include "comm/memory_room.hpp"
@@ -186,11 +187,13 @@ struct PeerBuffer::Impl {
   int rank = 0;
   Fd fd;                          // open only while peers map
   std::vector<Mapping> mappings;  // by rank; empty where messages are needed
+  BulkMemory device_memory;       // in place of the own mapping
   std::string notice;
 
   std::string offer_shared(Offer& offer);
   std::string map_peers(std::span<const Offer> offers, std::span<const int> node_ranks);
   void keep_private();
+  void take_device_memory(Communicator& world);
 };
 
 std::string PeerBuffer::Impl::offer_shared(Offer& offer) {
@@ -221,6 +224,12 @@ void PeerBuffer::Impl::keep_private() {
   mappings[static_cast<std::size_t>(rank)] = map_private(mapped_bytes(bytes));
 }
 
+// In the memory of a GPU nothing is shared: NCCL has its own ways between the GPUs of a node.
+void PeerBuffer::Impl::take_device_memory(Communicator& world) {
+  world.agree_all_ok("taking memory of the GPU for a peer buffer",
+                     [&] { device_memory = BulkMemory(world, bytes); });
+}
+
 PeerBuffer::PeerBuffer(Communicator& world, std::size_t bytes) : impl_(std::make_unique<Impl>()) {
   impl_->bytes = bytes;
   impl_->rank = world.rank();
@@ -228,6 +237,10 @@ PeerBuffer::PeerBuffer(Communicator& world, std::size_t bytes) : impl_(std::make
   for (const std::size_t other : world.all_gather(bytes)) {
     VSR_CHECK(other == bytes, "ranks ask for buffers of " + std::to_string(bytes) + " and " +
                                   std::to_string(other) + " bytes");
+  }
+  if (world.bulk_device() != nullptr) {
+    impl_->take_device_memory(world);
+    return;
   }
   check_room(world, bytes);
   Offer offer;
@@ -258,14 +271,15 @@ std::span<std::byte> PeerBuffer::mine() const noexcept {
 std::span<std::byte> PeerBuffer::of(int rank) const noexcept {
   const auto at = static_cast<std::size_t>(rank);
   if (rank < 0 || at >= impl_->mappings.size()) return {};
+  if (rank == impl_->rank && !impl_->device_memory.bytes().empty())
+    return impl_->device_memory.bytes();
   const std::span<std::byte> mapped = impl_->mappings[at].bytes();
   return mapped.empty() ? mapped : mapped.first(impl_->bytes);
 }
 
 bool PeerBuffer::is_shared_with_all() const noexcept {
-  for (const Mapping& mapping : impl_->mappings) {
-    if (mapping.bytes().empty()) return false;
-  }
+  for (std::size_t rank = 0; rank < impl_->mappings.size(); ++rank)
+    if (of(static_cast<int>(rank)).empty()) return false;
   return true;
 }
 

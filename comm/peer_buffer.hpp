@@ -13,9 +13,10 @@ namespace vsr::comm {
 
 class Communicator;
 
-/// Shared between ranks of a node through anonymous shared memory (memfd), which needs no room in
-/// /dev/shm, leaves no file behind after SIGKILL, and is reserved when created, so that running out
-/// of memory is an error here and not a SIGBUS later. Freed locally: no collective in the
+/// In the memory of a GPU (the NCCL backend) every rank reaches the others by messages. Host memory
+/// is shared between ranks of a node through anonymous shared memory (memfd), which needs no room
+/// in /dev/shm, leaves no file behind after SIGKILL, and is reserved when created, so that running
+/// out of memory is an error here and not a SIGBUS later. Freed locally: no collective in the
 /// destructor.
 class PeerBuffer {
  public:
@@ -30,7 +31,7 @@ class PeerBuffer {
   PeerBuffer(PeerBuffer&&) noexcept;
   PeerBuffer& operator=(PeerBuffer&&) noexcept;
 
-  /// My buffer; host memory, page aligned.
+  /// My buffer; bulk memory, page aligned.
   std::span<std::byte> mine() const noexcept;
   /// The buffer of `rank`, or an empty span when it can only be reached by messages.
   std::span<std::byte> of(int rank) const noexcept;

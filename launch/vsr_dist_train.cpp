@@ -70,11 +70,20 @@ comm::Backend backend_of(Backend backend) {
   return comm::Backend::automatic;
 }
 
+// "4 ranks on 2 nodes"; of one node it says nothing. Collective.
+std::string ranks_text(comm::Communicator& world) {
+  std::vector<int> first_ranks = world.all_gather(world.node_ranks().front());
+  std::ranges::sort(first_ranks);
+  const auto nodes = std::unique(first_ranks.begin(), first_ranks.end()) - first_ranks.begin();
+  const std::string ranks = counted(world.world(), "rank");
+  return nodes == 1 ? ranks : fmt::format("{} on {} nodes", ranks, nodes);
+}
+
 void report_start(runtime::RunReport& report, const TrainOptions& options,
-                  const comm::Communicator& world, const std::string& plan,
+                  comm::Communicator& world, const std::string& plan,
                   const std::vector<std::string>& warnings) {
   report.message(fmt::format("vsr_dist {}: {}, backend {}, {} precision, {} reduction, {}",
-                             source_commit(), counted(world.world(), "rank"), world.backend(),
+                             source_commit(), ranks_text(world), world.backend(),
                              to_string(options.precision), to_string(options.reduction),
                              options.out));
   for (const std::string& warning : warnings) report.warning(warning);

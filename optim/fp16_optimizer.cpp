@@ -34,7 +34,7 @@ void Fp16Optimizer::Impl::start_step() {
       "zero_grad came between clip_fp32_grads and step; end the step with step, or give it up with "
       "discard_step on all ranks");
   VSR_CHECK(
-      !current || parts->reducer.rounds_done() == 0,
+      !current || (parts->reducer.rounds_done() == 0 && !parts->reducer.has_begun()),
       "zero_grad came after a leaf of the step was reduced; end the step with step, or give it "
       "up with discard_step on all ranks");
   VSR_CHECK(!replicas_are_averages,
@@ -49,6 +49,7 @@ void Fp16Optimizer::Impl::start_step() {
     buffers.remember();
   current.emplace();
   current->scale = static_cast<float>(scaler.scale());
+  current->waited_before_ms = parts->reducer.waited_ms();
   VSR_CHECK(std::isnormal(static_cast<float>(gradient_scale())),
             "loss scale " + number_text(scaler.scale()) + " is too small for FP32");
   parts->reducer.start();
@@ -70,11 +71,28 @@ void Fp16Optimizer::Impl::backward(const torch::Tensor& loss, bool update_fp32_g
   const bool is_first =
       !current->leaf_loss && (current->losses.empty() || reducer.reduces_each_leaf());
   current->has_failed = true;
-  (loss.to(torch::kFloat) * static_cast<float>(gradient_scale())).sum().backward();
+  run_backward(loss, update_fp32_grads);
   parts->flat.adopt_gradients(is_first);
   current->leaf_loss = current->leaf_loss.value_or(0.0) + loss.item<double>();
   current->has_failed = false;
   if (update_fp32_grads) end_leaf();
+}
+
+// In the last pass of a leaf, buckets of gradients leave as soon as they are complete.
+void Fp16Optimizer::Impl::run_backward(const torch::Tensor& loss, bool ends_leaf) {
+  GradientReducer& reducer = parts->reducer;
+  const torch::Tensor scaled =
+      (loss.to(torch::kFloat) * static_cast<float>(gradient_scale())).sum();
+  if (!ends_leaf || !reducer.overlaps()) return scaled.backward();
+  reducer.start_pass(parts->flat.trainable());
+  parts->flat.tell_of_gradients([&](std::size_t parameter) { reducer.complete(parameter); });
+  try {
+    scaled.backward();
+  } catch (...) {
+    parts->flat.tell_of_gradients({});
+    throw;
+  }
+  parts->flat.tell_of_gradients({});
 }
 
 void Fp16Optimizer::Impl::end_leaf() {
@@ -234,6 +252,7 @@ void Fp16Optimizer::Impl::require_norm_in_range(double power) {
 
 void Fp16Optimizer::Impl::discard_step() {
   if (!current) return;
+  parts->reducer.give_up();
   parts->reducer.release();
   parts->reducer.start();
   buffers.restore();
@@ -276,6 +295,7 @@ StepReport Fp16Optimizer::Impl::report() const {
   report.applied_steps = applied_steps;
   report.skipped_steps = skipped_steps;
   report.reduce_ms = current->reduce_ms;
+  report.exposed_ms = parts->reducer.waited_ms() - current->waited_before_ms;
   report.agree_ms = current->agree_ms;
   report.update_ms = current->update_ms;
   report.publish_ms = current->publish_ms;

@@ -29,6 +29,8 @@ struct Fp16OptimizerOptions {
   LossScalerOptions scaler = {};
   int leaves = 0;  ///< leaves of a step over all ranks; 0: one per rank
   Reduction reduction = Reduction::exact;
+  Overlap overlap = Overlap::automatic;
+  std::size_t bucket_bytes = 0;  ///< of gradients that leave early; 0: default_bucket_bytes
   /// Registration order. Empty: the inner optimizer's parameters, named param_0, param_1, …
   std::vector<NamedParameter> parameters = {};
   std::vector<NamedBuffer> buffers = {};
@@ -55,8 +57,9 @@ struct StepReport {
   std::uint64_t requests = 0;       ///< bits given to request(), OR-ed over ranks
   std::int64_t applied_steps = 0;   ///< after this step
   std::int64_t skipped_steps = 0;
-  int closure_calls = 0;   ///< of step(closure); 0 for step()
-  double reduce_ms = 0.0;  ///< this rank's time, all rounds; includes waiting for others
+  int closure_calls = 0;    ///< of step(closure); 0 for step()
+  double reduce_ms = 0.0;   ///< this rank's time, all rounds; includes waiting for others
+  double exposed_ms = 0.0;  ///< of it, what it waited for messages: communication not hidden
   double agree_ms = 0.0;
   double update_ms = 0.0;
   double publish_ms = 0.0;

@@ -54,6 +54,7 @@ struct Fp16Optimizer::Impl : LocalParts {
   // The step (fp16_optimizer.cpp).
   void start_step();
   void backward(const torch::Tensor& loss, bool update_fp32_grads);
+  void run_backward(const torch::Tensor& loss, bool ends_leaf);
   void end_leaf();
   void reduce_and_agree(double max_norm, Norm norm, double power);
   void agree(double max_norm, Norm norm, double power);
@@ -122,6 +123,7 @@ struct Fp16Optimizer::Impl : LocalParts {
     double norm = 0.0;
     double clip_factor = 1.0;
     double reduce_ms = 0.0, agree_ms = 0.0, update_ms = 0.0, publish_ms = 0.0;
+    double waited_before_ms = 0.0;  // of the reducer
     bool is_untouched() const { return losses.empty() && !leaf_loss && !agreed; }
   };
   std::optional<Step> current;

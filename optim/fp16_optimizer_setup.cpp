@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "comm/device/device.hpp"
 #include "comm/error.hpp"
 #include "optim/fp16_optimizer_impl.hpp"
 #include "optim/hash.hpp"
@@ -43,7 +44,8 @@ std::uint64_t fingerprint(const FlatLayout& layout, const Fp16OptimizerOptions& 
        << '|' << s.growth_factor << '|' << s.backoff_factor << '|' << s.window_steps << '|'
        << s.growth_delay << '|' << s.hysteresis << '|' << s.consecutive_hysteresis << '|' << s.floor
        << '|' << s.ceiling << '|' << s.max_skips_at_floor << '|' << options.replica_check_steps
-       << '|' << options.ema_decay;
+       << '|' << options.ema_decay << '|' << static_cast<int>(options.overlap) << '|'
+       << options.bucket_bytes;
   return xxh3_64_of_text(text.str());
 }
 
@@ -89,6 +91,16 @@ Fp16OptimizerOptions checked(Fp16OptimizerOptions options) {
   return options;
 }
 
+// The step's loops read and write gradients and replica in place.
+comm::Communicator& with_reachable_memory(comm::Communicator& world) {
+  const comm::Device* const device = world.bulk_device();
+  if (device != nullptr && !device->is_host_accessible())
+    throw ConfigurationError(
+        "the step runs on the CPU in this version, and gradients would lie on " + device->name() +
+        ", out of its reach; use --backend mpi");
+  return world;
+}
+
 }  // namespace
 
 void require_same_on_all(comm::Communicator& world, std::uint64_t mine, const std::string& what) {
@@ -102,10 +114,11 @@ FlatParts::FlatParts(comm::Communicator& world, std::span<const NamedParameter> 
                      const Fp16OptimizerOptions& options, int leaves, std::size_t buffer_values,
                      const InnerOptimizer& inner)
     : layout(layout_of(parameters)),
-      flat(
-          (require_equal(world, fingerprint(layout, options, inner, leaves, buffer_values)), world),
-          layout, parameters),
-      reducer(world, flat.gradients(), layout, options.reduction, leaves),
+      flat((require_equal(world, fingerprint(layout, options, inner, leaves, buffer_values)),
+            with_reachable_memory(world)),
+           layout, parameters),
+      reducer(world, flat.gradients(), layout, options.reduction, leaves, options.overlap,
+              options.bucket_bytes),
       agreement(world, layout, leaves, buffer_values),
       publisher(world, flat.replica(), segment_places(layout)),
       shard(world, layout, inner.rule().moments(), options.ema_decay > 0.0) {}

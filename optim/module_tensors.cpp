@@ -135,6 +135,7 @@ FlatBuffers::FlatBuffers(comm::Communicator& world, const FlatLayout& layout,
       replica_(std::make_shared<comm::PeerBuffer>(world, layout.total_bytes())),
       gradients_(std::make_shared<comm::PeerBuffer>(world, layout.total_bytes())),
       flags_(std::make_shared<std::vector<std::uint8_t>>(parameters.size())),
+      complete_(std::make_shared<std::function<void(std::size_t)>>()),
       accumulators_(parameters.size()) {
   for (const NamedParameter& parameter : parameters) parameters_.push_back(parameter.replica);
   gradient_views_.resize(parameters_.size());
@@ -159,9 +160,14 @@ void FlatBuffers::thaw(std::size_t i) {
   parameter.mutable_grad() = gradient_views_[i];
   accumulators_[i] = torch::autograd::impl::grad_accumulator(parameter);
   accumulators_[i]->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-      [flags = flags_, i](const torch::autograd::variable_list& outputs,
-                          const torch::autograd::variable_list& inputs) {
-        if (!inputs.empty() && inputs.front().defined()) (*flags)[i] |= ParameterFlags::kUsed;
+      [flags = flags_, complete = complete_, view = gradient_views_[i], i,
+       parameter = parameter.unsafeGetTensorImpl()](const torch::autograd::variable_list& outputs,
+                                                    const torch::autograd::variable_list& inputs) {
+        if (inputs.empty() || !inputs.front().defined()) return outputs;
+        (*flags)[i] |= ParameterFlags::kUsed;
+        // One that somebody put elsewhere is brought back after the pass.
+        const bool is_in_place = parameter->mutable_grad().is_same(view);
+        if (*complete && is_in_place) (*complete)(i);
         return outputs;
       }));
 }

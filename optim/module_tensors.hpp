@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,6 +66,11 @@ class FlatBuffers {
   /// ParameterFlags of each parameter: whether it got a gradient since zero_gradients, and whether
   /// it was trainable then.
   std::span<const std::uint8_t> flags() const noexcept { return *flags_; }
+  /// Call `complete` for each parameter whose gradient a backward pass has left in its view; empty:
+  /// nobody.
+  void tell_of_gradients(std::function<void(std::size_t)> complete) {
+    *complete_ = std::move(complete);
+  }
   /// Whether each parameter requires a gradient now.
   std::vector<std::uint8_t> trainable() const;
 
@@ -78,6 +84,7 @@ class FlatBuffers {
   std::shared_ptr<comm::PeerBuffer> replica_;
   std::shared_ptr<comm::PeerBuffer> gradients_;
   std::shared_ptr<std::vector<std::uint8_t>> flags_;
+  std::shared_ptr<std::function<void(std::size_t)>> complete_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // hold the hooks
 };
 

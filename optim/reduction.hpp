@@ -10,9 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/bulk_memory.hpp"
 #include "comm/communicator.hpp"
 #include "comm/leaf_exchange.hpp"
 #include "comm/peer_buffer.hpp"
+#include "optim/bucket_plan.hpp"
 #include "optim/flat_layout.hpp"
 #include "optim/kernels.hpp"
 #include "optim/large_array.hpp"
@@ -50,13 +52,35 @@ struct NonFinite {
   int first_leaf = -1;              ///< lowest leaf there; -1 where leaves were added before
 };
 
+/// Whether gradients leave while a backward pass is still at work (`exact` only). `automatic`:
+/// where messages do not need this rank's processor, which is NCCL. Never a different bit.
+enum class Overlap : std::uint8_t { automatic, on, off };
+
 /// Reduces the flat gradients of one step after another.
 class GradientReducer {
  public:
   /// Collective. References outlive this object.
   /// @param leaves leaves of a step over all ranks, at least 1
+  /// @param bucket_bytes what leaves together where gradients leave early; 0: default_bucket_bytes
   GradientReducer(comm::Communicator& world, comm::PeerBuffer& gradients, const FlatLayout& layout,
-                  Reduction reduction, int leaves);
+                  Reduction reduction, int leaves, Overlap overlap = Overlap::automatic,
+                  std::size_t bucket_bytes = 0);
+
+  /// Whether gradients leave early. Equal on all ranks.
+  bool overlaps() const noexcept { return overlaps_; }
+  /// Buckets that leave one after the other.
+  std::size_t buckets() const noexcept { return exchange_ ? exchange_->buckets() : 1; }
+  /// The last backward pass of a leaf begins; `trainable` as BucketProgress takes it. Local.
+  void start_pass(std::span<const std::uint8_t> trainable);
+  /// The gradient of `parameter` will not change in this pass: buckets that are complete leave.
+  /// Never waits for a rank. Local.
+  void complete(std::size_t parameter);
+  /// Some of this rank's gradients have left and their round is not over. Local.
+  bool has_begun() const noexcept { return exchange_ && exchange_->begun() > 0; }
+  /// Collective. Give up the round in progress: what has left is waited for.
+  void give_up();
+  /// Milliseconds that this rank has waited for messages of gradients so far. Local.
+  double waited_ms() const noexcept { return exchange_ ? exchange_->waited_ms() : 0.0; }
 
   /// Whether this rank's gradients go to their owners after each of its leaves, or once at the end.
   bool reduces_each_leaf() const noexcept { return reduction_ == Reduction::exact; }
@@ -93,10 +117,14 @@ class GradientReducer {
 
  private:
   int sources_of(int round) const noexcept;
-  void collect_slices(int sources);
+  void deliver(int sources, Norm norm, double power, int round);
   void all_reduce_segments();
-  void add_in_rank_order();
-  void sweep(Norm norm, double power, int round);
+  void reduce_scatter_segments();
+  void reduce_arrived(std::size_t segment, comm::Interval elements, int sources, Norm norm,
+                      double power, int round);
+  void sweep(std::size_t segment, comm::Interval elements,
+             std::span<const std::span<const std::byte>> slices, Norm norm, double power,
+             int round);
 
   comm::Communicator& world_;
   comm::PeerBuffer& gradients_;
@@ -108,13 +136,18 @@ class GradientReducer {
   bool is_held_ = false;  // between reduce_last and release
   double divided_before_ = 1.0;
   Isa isa_;
+  bool overlaps_ = false;
+  BucketProgress progress_;
   std::unique_ptr<comm::LeafExchange> exchange_;  // null for allreduce
   std::vector<comm::Interval> shards_;            // of each segment
+  std::vector<std::size_t> first_block_;          // of each segment's shard in block_norms_
   std::vector<std::vector<std::span<const std::byte>>> slices_;
   LargeArray<double> accumulator_;  // all segments; empty where slices are added twice
   std::vector<std::span<double>> sums_of_segment_;
   std::vector<std::span<const double>> sums_;
-  LargeArray<std::byte> rounded_sum_;  // fast
+  comm::BulkMemory rounded_sum_;  // fast
+  std::vector<std::span<std::byte>> rounded_of_segment_;
+  std::vector<std::span<const std::byte>> part_;  // of each source; kept for its memory
   std::vector<double> block_norms_;
   NonFinite non_finite_;
 };

@@ -8,47 +8,6 @@
 #include "comm/error.hpp"
 
 namespace vsr::optim {
-namespace {
-
-const char* advice_for(cudaError_t error) noexcept {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return "; use a smaller batch, more ranks, or end what else uses the device (nvidia-smi)";
-    case cudaErrorNoDevice:
-    case cudaErrorInsufficientDriver:
-      return "; a GPU and a driver for CUDA 13 are needed (nvidia-smi), or train on the CPU";
-    case cudaErrorNoKernelImageForDevice:
-      return "; build with -DCMAKE_CUDA_ARCHITECTURES naming this device";
-    default:
-      return "";
-  }
-}
-
-}  // namespace
-
-void check_cuda(int code, const std::string& what, std::source_location where) {
-  if (code == cudaSuccess) return;
-  const auto error = static_cast<cudaError_t>(code);
-  int device = -1;
-  const bool has_device = cudaGetDevice(&device) == cudaSuccess;
-  cudaGetLastError();  // reported here; the next call starts clean
-  throw CudaError(what + " failed" +
-                      (has_device ? " on CUDA device " + std::to_string(device) : std::string()) +
-                      ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")" +
-                      advice_for(error),
-                  where);
-}
-
-CudaDevices find_cuda_devices() {
-  CudaDevices devices;
-  const cudaError_t error = cudaGetDeviceCount(&devices.count);
-  if (error == cudaSuccess && devices.count > 0) return devices;
-  cudaGetLastError();
-  devices.count = 0;
-  devices.reason = error == cudaSuccess ? "no CUDA device" : cudaGetErrorString(error);
-  return devices;
-}
-
 // A fault of an earlier kernel shows up here too; a checked call has reported it, or will.
 void DeviceMemoryTraits::close(Type memory) noexcept {
   cudaFree(memory);

@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of what the device kernels need from the CUDA runtime: memory, a stream, checked calls.
+// Owners of what the device kernels need from the CUDA runtime: memory and a stream.
 // Free of CUDA headers, so that their users need none.
 #pragma once
 
 #include <cstddef>
-#include <source_location>
 #include <span>
 #include <string>
 
+#include "comm/device/cuda_check.hpp"
 #include "comm/unique_handle.hpp"
 #include "optim/cuda/device_kernels.hpp"
 
 namespace vsr::optim {
 
-/// Throw when `code`, what a CUDA runtime call returned, is not success.
-/// @param what the call and its sizes, for the message
-/// @throws CudaError "WHAT failed on device D: text of the CUDA runtime (name)", and what to do
-/// where
-///         that is known
-void check_cuda(int code, const std::string& what,
-                std::source_location where = std::source_location::current());
-
-/// What the CUDA runtime says about this machine.
-struct CudaDevices {
-  int count = 0;
-  std::string reason;  ///< why there are none
-};
-/// Never throws for lack of a device or a driver.
-CudaDevices find_cuda_devices();
+using comm::check_cuda;
 
 struct DeviceMemoryTraits {
   using Type = void*;
@@ -84,6 +70,3 @@ class DeviceArray {
 };
 
 }  // namespace vsr::optim
-
-/// Always on: run a call of the CUDA runtime; throws CudaError with its text if it fails.
-#define VSR_CUDA(call) ::vsr::optim::check_cuda(static_cast<int>(call), #call)

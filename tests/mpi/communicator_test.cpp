@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "comm/device/device.hpp"
 #include "comm/error.hpp"
 #include "comm/half_sum.hpp"
 #include "comm/mpi_check.hpp"
@@ -239,10 +240,11 @@ TEST(CommunicatorErrors, ExchangeOfDifferentSizesIsAnError) {
 TEST(MakeCommunicator, BackendsOfThisBuild) {
   EXPECT_EQ(make_communicator(Backend::mpi)->backend(), "mpi");
   EXPECT_EQ(make_communicator(Backend::automatic)->backend(), "mpi");
+  if (find_devices().count > 0) return;
   try {
     make_communicator(Backend::nccl);
     FAIL() << "nothing thrown";
-  } catch (const NotCompiled& error) {
+  } catch (const Error& error) {  // no CUDA in this build, or no GPU on this machine
     EXPECT_NE(std::string(error.what()).find("--backend mpi"), std::string::npos) << error.what();
     EXPECT_EQ(error.exit_code(), ExitCode::configuration);
   }

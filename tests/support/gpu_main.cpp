@@ -5,11 +5,11 @@
 
 #include <cstdio>
 
-#include "optim/cuda/device_memory.hpp"
+#include "comm/device/device.hpp"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const vsr::optim::CudaDevices devices = vsr::optim::find_cuda_devices();
+  const vsr::comm::VisibleDevices devices = vsr::comm::find_devices();
   if (devices.count == 0) {
     std::printf("skipped: this test needs a GPU, and the CUDA runtime says: %s\n",
                 devices.reason.c_str());

@@ -26,7 +26,7 @@ using std::chrono::steady_clock;
 
 constexpr int kTestsFailed = 1;
 constexpr int kHang = 75;
-std::unique_ptr<vsr::comm::Communicator> shared_world;
+std::shared_ptr<vsr::comm::Communicator> shared_world;
 
 seconds seconds_from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -154,7 +154,7 @@ class RankListener : public testing::EmptyTestEventListener {
 };
 
 int run_all(int argc, char** argv) {
-  shared_world = vsr::comm::make_communicator(vsr::comm::Backend::automatic);
+  shared_world = vsr::test::make_world();
   const int rank = shared_world->rank();
   MPI_Comm duplicate = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
@@ -170,6 +170,7 @@ int run_all(int argc, char** argv) {
   const int mine = RUN_ALL_TESTS();
   int worst = mine;
   MPI_Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, comm.get());
+  shared_world->close();
   shared_world.reset();
   return worst;
 }

@@ -10,4 +10,7 @@ namespace vsr::test {
 /// The communicator of this test program; made in `main`, the same order of calls on all ranks.
 comm::Communicator& world();
 
+/// What `main` makes it by: the MPI backend, unless the program brings a definition of its own.
+std::shared_ptr<comm::Communicator> make_world();
+
 }  // namespace vsr::test

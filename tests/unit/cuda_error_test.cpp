@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/device/device.hpp"
 #include "comm/error.hpp"
 #include "optim/cuda/device_memory.hpp"
 #include "tests/support/error_messages.hpp"
@@ -69,7 +70,7 @@ TEST(DeviceMemory, WhatCannotBeHadIsACudaErrorThatNamesTheSize) {
 }
 
 TEST(CudaDevices, ACountOrAReason) {
-  const CudaDevices devices = find_cuda_devices();
+  const comm::VisibleDevices devices = comm::find_devices();
   EXPECT_GE(devices.count, 0);
   EXPECT_EQ(devices.count == 0, !devices.reason.empty());
 }
