@@ -7,11 +7,12 @@ import os
 import sys
 
 import checkpoint
+import collectives
 import machine
 import side_by_side
 import step
 
-COMPARISONS = {"step": step, "checkpoint": checkpoint}
+COMPARISONS = {"step": step, "checkpoint": checkpoint, "collectives": collectives}
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -76,7 +77,7 @@ def main():
                 command=["bench/compare.sh"] + sys.argv[1:])
     side_by_side.write_json(options.out, data)
     say("")
-    say(side_by_side.table(data))
+    say(getattr(comparison, "table", side_by_side.table)(data))
     for line in comparison.closing_lines(data):
         say(line)
     say(f"written to {options.out}")

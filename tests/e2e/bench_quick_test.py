@@ -40,6 +40,19 @@ class CompareCheckpoint(unittest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(SOURCE, "build", "bench", "data")))
 
 
+class CompareCollectives(unittest.TestCase):
+    def test_quick(self):
+        data = quick(self, "collectives")
+        sides = {row["side"] for row in data["rows"]}
+        self.assertLessEqual({"ours", "open_mpi"}, sides)
+        self.assertEqual(sides | set(data["missing"]), {"ours", "open_mpi", "gloo"})
+        names = {row["name"] for row in data["rows"] if row["side"] == "ours"}
+        self.assertEqual(names, {"exact", "fast", "allreduce", "publish", "broadcast"})
+        for row in data["rows"]:
+            self.assertGreater(row["bus_gb_per_s"], 0)
+            self.assertEqual(row["ranks"], 2)
+
+
 class CompareStep(unittest.TestCase):
     def test_quick(self):
         data = quick(self, "step")

@@ -27,6 +27,7 @@ try() {
     "bash tests/run.sh --preset asan") bash tests/run.sh --preset asan -R 'unit.(shard|half_sum|kernels)' ;;
     "bash launch/build.sh" | "bash launch/build.sh debug") $1 ;;
     "bash launch/build.sh release -- -DVSR_WITH_CUDA=OFF") $1 ;;
+    "bash bench/compare.sh collectives") bash bench/compare.sh collectives --quick --rounds 1 ;;
     "bash bench/compare.sh step") bash bench/compare.sh step --quick --rounds 1 ;;
     "bash bench/compare.sh checkpoint --rounds 9") bash bench/compare.sh checkpoint --quick --rounds 1 ;;
     "mpirun -np 8 build/release/bin/vsr_dist_train --train my_clips/ --total-iter 20000 --out runs/mine")

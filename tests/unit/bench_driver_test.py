@@ -14,6 +14,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
 
 import checkpoint  # noqa: E402
+import collectives  # noqa: E402
 import compare  # noqa: E402
 import machine  # noqa: E402
 import side_by_side  # noqa: E402
@@ -179,6 +180,28 @@ class Step(unittest.TestCase):
         size = step.FULL_SIZE
         inner = (size["layers"] - 1) * (size["width"] + 1) * size["width"]
         self.assertEqual(inner + (size["width"] + 1) * size["last"], 24_600_000)
+
+
+class Collectives(unittest.TestCase):
+    def test_bus_factors_are_those_of_nccl_tests(self):
+        self.assertAlmostEqual(collectives.bus_factor("all_reduce", 4), 1.5)
+        self.assertAlmostEqual(collectives.bus_factor("reduce_scatter", 4), 0.75)
+        self.assertAlmostEqual(collectives.bus_factor("all_gather", 2), 0.5)
+        self.assertAlmostEqual(collectives.bus_factor("broadcast", 8), 1.0)
+
+    def test_rows_are_medians_over_rounds(self):
+        def record(times):
+            return dict(rows=[dict(name="exact", operation="reduce_scatter", type="fp16",
+                                   bytes=8_000_000, times_ms=times)])
+        ours = Result(contender("ours"), [record([1.0, 9.0, 2.0]), record([4.0]), record([8.0])])
+        rows = collectives.rows_of({"ours": ours, "gloo": Result(contender("gloo"))}, 4)
+        self.assertEqual(len(rows), 1)
+        self.assertAlmostEqual(rows[0]["median_ms"], 4.0)
+        self.assertAlmostEqual(rows[0]["algorithm_gb_per_s"], 2.0)
+        self.assertAlmostEqual(rows[0]["bus_gb_per_s"], 1.5)
+        text = collectives.table(dict(rows=rows, missing={"gloo": "no torch"}))
+        self.assertIn("reduce_scatter", text)
+        self.assertIn("gloo: missing, no torch", text)
 
 
 class Checkpoint(unittest.TestCase):
