@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The test command: installs what is missing, checks the format of all sources and the syntax of all
 # scripts, builds, and runs the tests.
-#   bash tests/run.sh [--long] [--preset release|debug|asan] [arguments for ctest ...]
+#   bash tests/run.sh [--long] [--preset release|debug|asan|tsan] [arguments for ctest ...]
 # Without --long, tests labelled long are left out. Examples of arguments: -R mpi, -L unit, --repeat
 # until-fail:3. Options for cmake come from VSR_CMAKE_OPTIONS (split at spaces).
 set -euo pipefail
