@@ -24,7 +24,7 @@ class MpiCommunicator : public Communicator {
 
   std::string_view backend() const noexcept override { return "mpi"; }
 
- private:
+ protected:
   void do_barrier() override;
   void do_broadcast(std::span<std::byte> data, int root) override;
   void do_all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -38,6 +38,7 @@ class MpiCommunicator : public Communicator {
   void do_all_reduce_bf16(std::span<std::uint16_t> values) override;
   void do_all_reduce_fp32(std::span<float> values) override;
 
+ private:
   struct Handles;
   class Exchange;
   void find_node_ranks(int ranks_per_node);

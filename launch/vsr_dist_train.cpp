@@ -101,6 +101,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   first_world.agree_all_ok("choosing a backend",
                            [&] { chosen = comm::make_communicator(backend_of(options.backend)); });
   comm::Communicator& world = *chosen;
+  auto start_watch = std::make_unique<StartWatch>(options, world);
   runtime::SignalRequests signals;  // from here on a request waits for the first step
   set_up_process(options.threads);
   if (!options.dry_run) check_resume_choice(options, world);
@@ -127,6 +128,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   const nlohmann::json configuration = configuration_of(options, data);
   Start start = resume(options, configuration, store, *optimizer, net.named_buffers());
   start.warnings.insert(start.warnings.begin(), folder.notices.begin(), folder.notices.end());
+  if (!start_watch->notice().empty()) start.warnings.push_back(start_watch->notice());
   if (!leaves_notice.empty()) start.warnings.push_back(leaves_notice);
   for (const std::string& notice : world.all_gather_strings(optimizer->shared_memory_notice()))
     if (std::find(start.warnings.begin(), start.warnings.end(), notice) == start.warnings.end() &&
@@ -138,6 +140,7 @@ int train_program(const std::vector<std::string>& arguments, comm::Communicator&
   for (const std::string& message : start.messages) report.message(message);
   report.start(start.progress, world.world(), optimizer->masters_hash());
 
+  start_watch.reset();
   const auto watchdog = start_watching(options, world);
   return static_cast<int>(runtime::train({.world = world,
                                           .data = data,

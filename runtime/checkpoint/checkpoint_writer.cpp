@@ -46,7 +46,7 @@ void replace_in_two_steps(const fs::path& temporary, const fs::path& target) {
     fs::rename(aside, target, ignored);
     throw;
   }
-  fsync_folder(target.parent_path());
+  fsync_folder(containing_folder(target));
   remove_tree(aside);
 }
 
@@ -133,7 +133,7 @@ void publish_folder(const fs::path& temporary, const fs::path& target) {
   std::error_code ignored;
   if (!fs::exists(target, ignored)) {
     rename_path(temporary, target);
-    fsync_folder(target.parent_path());
+    fsync_folder(containing_folder(target));
     return;
   }
   if (!exchange_paths(temporary, target)) {
@@ -141,7 +141,7 @@ void publish_folder(const fs::path& temporary, const fs::path& target) {
     return;
   }
   try {
-    fsync_folder(target.parent_path());
+    fsync_folder(containing_folder(target));
   } catch (...) {
     // The old one must not be what the clean-up after a failure removes.
     exchange_paths(temporary, target);

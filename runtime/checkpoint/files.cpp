@@ -165,6 +165,10 @@ void fsync_folder(const fs::path& folder) {
   fsync_checked(descriptor.get(), folder);
 }
 
+fs::path containing_folder(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
 void rename_path(const fs::path& from, const fs::path& to) {
   const std::string what = "rename '" + from.string() + "' to";
   ask_faults(FileOperation::rename, what, to);
@@ -202,7 +206,7 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
 }
 
 void write_file_atomically(const fs::path& path, const std::function<void(OutputFile&)>& write) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path folder = containing_folder(path);
   const fs::path temporary =
       folder / (".tmp-" + path.filename().string() + "-" + std::to_string(::getpid()));
   ::unlink(temporary.c_str());  // of a dead process that had our number

@@ -71,6 +71,8 @@ void create_folder(const std::filesystem::path& folder);
 void create_folders(const std::filesystem::path& folder);
 /// Make the entries of a folder durable. @throws IoError
 void fsync_folder(const std::filesystem::path& folder);
+/// The folder that holds `path`: "." for a bare name.
+std::filesystem::path containing_folder(const std::filesystem::path& path);
 /// Rename within a file system, replacing a file of the new name. @throws IoError
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 /// Swap two names in one step, where the file system can. @returns false where it cannot.

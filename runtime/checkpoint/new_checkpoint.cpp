@@ -44,13 +44,14 @@ std::vector<comm::Interval> intervals_of_rank(const std::vector<ParameterRecord>
   return intervals_in(layout_of(parameters), rank, world);
 }
 
-void write_step_folder(const fs::path& target, Snapshot snapshot, int world,
+void write_step_folder(const fs::path& wanted, Snapshot snapshot, int world,
                        const ShardSource& source) {
+  const fs::path target = wanted.has_filename() ? wanted : wanted.parent_path();  // "name/"
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(target, ignored)))
     throw ConfigurationError("'" + target.string() +
                              "' exists already; remove it or choose another name");
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const fs::path folder = containing_folder(target);
   const fs::path temporary =
       folder / (".tmp-" + target.filename().string() + "-" + std::to_string(::getpid()));
   const optim::FlatLayout layout = layout_of(snapshot.parameters);

@@ -42,7 +42,7 @@ std::string clear_entry(const fs::path& entry) {
     return "removed '" + entry.string() + "', which was replaced";
   }
   rename_path(entry, original);
-  fsync_folder(entry.parent_path());
+  fsync_folder(containing_folder(entry));
   return "put back '" + original.string() + "', whose replacement was never finished";
 }
 

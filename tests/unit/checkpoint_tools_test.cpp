@@ -147,6 +147,21 @@ TEST(Reshard, KeepsEveryBit) {
   }
 }
 
+// As typed where one works: a name without a folder, with and without a slash behind it.
+TEST(Reshard, TakesABareName) {
+  const TemporaryFolder folder;
+  const fs::path source = fs::absolute(write_sample(folder.path(), 5, 2));
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  for (const char* name : {"plain", "slashed/"}) {
+    reshard(read_header(source), name, 3);
+    verify_checkpoint(name);
+    EXPECT_EQ(read_header(name).manifest.world, 3) << name;
+  }
+  fs::current_path(before);
+  EXPECT_TRUE(test::hidden_names(folder.path()).empty());
+}
+
 TEST(Reshard, RefusesWhatIsThereAndLeavesNothingBehind) {
   const TemporaryFolder folder;
   const fs::path source = write_sample(folder.path(), 5, 2, 40000);
