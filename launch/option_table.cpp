@@ -182,6 +182,12 @@ void add_communication_rows(std::vector<OptionRow>& t) {
                       &TrainOptions::reduction, kReductions));
   t.push_back(choices(g, "backend", "auto: nccl where every rank has its own GPU, else mpi",
                       &TrainOptions::backend, kBackends));
+  t.push_back(choices(g, "overlap",
+                      "send gradients of exact within the backward pass; auto: over nccl",
+                      &TrainOptions::overlap, kOverlaps));
+  t.push_back(whole<std::int64_t>(g, "bucket-mib", "MIB",
+                                  "of gradients that leave together; 0: a quarter of them, 1 to 25",
+                                  &TrainOptions::bucket_mib, 0));
   t.push_back(
       whole(g, "threads", "N", "threads per rank, on CPUs", &TrainOptions::threads, 1, 1024));
   t.push_back(whole(g, "timeout", "SECONDS",

@@ -38,6 +38,9 @@ std::string_view to_string(Reduction value) {
 std::string_view to_string(Backend value) {
   return spelling(value, kBackends);
 }
+std::string_view to_string(Overlap value) {
+  return spelling(value, kOverlaps);
+}
 std::string_view to_string(OptimizerKind value) {
   return spelling(value, kOptimizers);
 }

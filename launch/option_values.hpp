@@ -29,6 +29,8 @@ inline constexpr Names<Reduction, 3> kReductions{
     {{Reduction::exact, "exact"}, {Reduction::allreduce, "allreduce"}, {Reduction::fast, "fast"}}};
 inline constexpr Names<Backend, 3> kBackends{
     {{Backend::automatic, "auto"}, {Backend::mpi, "mpi"}, {Backend::nccl, "nccl"}}};
+inline constexpr Names<Overlap, 3> kOverlaps{
+    {{Overlap::automatic, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}}};
 inline constexpr Names<OptimizerKind, 4> kOptimizers{{{OptimizerKind::adam, "adam"},
                                                       {OptimizerKind::adamw, "adamw"},
                                                       {OptimizerKind::sgd, "sgd"},

@@ -18,6 +18,7 @@ namespace vsr::launch {
 enum class Precision { fp32, fp16, bf16, amp };
 enum class Reduction { exact, allreduce, fast };
 enum class Backend { automatic, mpi, nccl };
+enum class Overlap { automatic, on, off };
 enum class OptimizerKind { adam, adamw, sgd, lamb };
 enum class Scheduler { constant, cosine, multistep, cosine_restart, triangular, one_cycle };
 enum class AnnealStrategy { cos, linear };
@@ -101,6 +102,8 @@ struct TrainOptions {
   std::optional<std::int64_t> loss_scale_window;  ///< clean steps; empty: that of the rules
   Reduction reduction = Reduction::exact;
   Backend backend = Backend::automatic;
+  Overlap overlap = Overlap::automatic;
+  std::int64_t bucket_mib = 0;        ///< of gradients that leave early; 0: by their size
   int threads = 1;                    ///< per rank, on CPUs
   int timeout_s = 300;                ///< seconds a rank is waited for; 0: for ever
   std::int64_t check_replicas = 100;  ///< iterations between comparisons of replicas; 0: none
@@ -152,6 +155,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 std::string_view to_string(Precision value);
 std::string_view to_string(Reduction value);
 std::string_view to_string(Backend value);
+std::string_view to_string(Overlap value);
 std::string_view to_string(OptimizerKind value);
 std::string_view to_string(Scheduler value);
 std::string_view to_string(AnnealStrategy value);

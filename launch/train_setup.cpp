@@ -47,6 +47,18 @@ optim::Reduction reduction_of(Reduction reduction) {
   throw ArgumentError("a reduction without a name");
 }
 
+optim::Overlap overlap_of(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::automatic:
+      return optim::Overlap::automatic;
+    case Overlap::on:
+      return optim::Overlap::on;
+    case Overlap::off:
+      return optim::Overlap::off;
+  }
+  throw ArgumentError("an overlap without a name");
+}
+
 template <class Adam, class Options>
 std::unique_ptr<torch::optim::Optimizer> adam_like(const TrainOptions& options,
                                                    std::vector<torch::Tensor> parameters) {
@@ -194,6 +206,8 @@ std::unique_ptr<optim::Fp16Optimizer> make_optimizer(const TrainOptions& options
   settings.scaler = loss_scaler_options(options);
   settings.leaves = options.leaves;
   settings.reduction = reduction_of(options.reduction);
+  settings.overlap = overlap_of(options.overlap);
+  settings.bucket_bytes = static_cast<std::size_t>(options.bucket_mib) << 20;
   settings.parameters = net.named_parameters_with_masters();
   settings.buffers = net.named_buffers();
   settings.ema_decay = options.ema_decay;

@@ -18,8 +18,11 @@ joined() { local IFS='|'; echo "$*"; }
 check() {
   local preset=$1 regex=$2
   shift 2
-  cmake --preset "$preset" -DVSR_BUILD_TESTS=ON >/dev/null
-  cmake --build "build/$preset" --target "$@" >/dev/null
+  local log
+  log=$(mktemp)
+  cmake --preset "$preset" -DVSR_BUILD_TESTS=ON >"$log" 2>&1 && cmake --build "build/$preset" --target "$@" >"$log" 2>&1 ||
+    { tail -n 40 "$log"; rm "$log"; die "the $preset build failed"; }
+  rm "$log"
   ctest --test-dir "build/$preset" --no-tests=error --output-on-failure -R "$regex"
 }
 

@@ -96,6 +96,7 @@ std::string to_json(const MetricsRecord& record, double time_s) {
   put(json, "data_ms", record.data_ms);
   put(json, "compute_ms", record.compute_ms);
   put(json, "comm_ms", record.comm_ms);
+  put(json, "exposed_ms", record.exposed_ms);
   put(json, "wire_bytes", record.wire_bytes);
   put(json, "masters", record.masters);
   for (const auto& [key, value] : record.extra) {

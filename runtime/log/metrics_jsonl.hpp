@@ -40,6 +40,7 @@ struct MetricsRecord {
   std::optional<double> data_ms;
   std::optional<double> compute_ms;
   std::optional<double> comm_ms;
+  std::optional<double> exposed_ms;
   std::optional<std::int64_t> wire_bytes;
   std::optional<std::string> masters;                       ///< 32 hex digits
   std::vector<std::pair<std::string, MetricsValue>> extra;  ///< further keys, e.g. name, path

@@ -12,9 +12,10 @@ StepTimes IntervalTimes::mean() const {
     sum.data_ms += step.data_ms;
     sum.compute_ms += step.compute_ms;
     sum.comm_ms += step.comm_ms;
+    sum.exposed_ms += step.exposed_ms;
   }
   const auto count = static_cast<double>(steps_.size());
-  return {sum.data_ms / count, sum.compute_ms / count, sum.comm_ms / count};
+  return {sum.data_ms / count, sum.compute_ms / count, sum.comm_ms / count, sum.exposed_ms / count};
 }
 
 double IntervalTimes::median_total_ms() const {

@@ -11,6 +11,7 @@ struct StepTimes {
   double data_ms = 0;     ///< waiting for samples
   double compute_ms = 0;  ///< forward, backward, update
   double comm_ms = 0;     ///< reduce, agree, publish
+  double exposed_ms = 0;  ///< of comm_ms, the wait for messages of gradients
   double total_ms() const noexcept { return data_ms + compute_ms + comm_ms; }
 };
 

@@ -63,6 +63,7 @@ void RunReport::iteration(const Progress& progress, const optim::StepReport& ste
   record.data_ms = times.data_ms;
   record.compute_ms = times.compute_ms;
   record.comm_ms = times.comm_ms;
+  record.exposed_ms = times.exposed_ms;
   record.wire_bytes = wire_bytes;
   append(record);
   if (!step.applied)

@@ -127,6 +127,7 @@ optim::StepReport Loop::step() {
   skipped_in_row_ = report.applied ? 0 : skipped_in_row_ + 1;
   last_step_ = report;
   times.comm_ms = report.reduce_ms + report.agree_ms + report.publish_ms;
+  times.exposed_ms = report.exposed_ms;
   times.compute_ms = ms_since(start) - times.data_ms - times.comm_ms;
   p_.report.iteration(progress_, report, lr, times, p_.world.sent_bytes() - sent_before);
   return report;

@@ -67,5 +67,27 @@ TEST(ReductionBounds, SumsInHalfPrecisionStayWithinTheirs) {
   }
 }
 
+// What the division before backward costs at the low end: a bit for each halving. A loss scale that
+// fits gives them back.
+TEST(ReductionBounds, GradientsBelowTheSmallestHalfVanishInHalfPrecisionSums) {
+  constexpr int kLeaves = 8;  // divided by 4 before backward
+  for (const Reduction reduction : {Reduction::exact, Reduction::allreduce, Reduction::fast}) {
+    for (const double scale : {1.0, 4.0}) {
+      const std::vector<NamedParameter> w = {parameter("w", {0.0F, 0.0F})};
+      Fp16OptimizerOptions options;
+      options.static_loss_scale = scale;
+      options.leaves = kLeaves;
+      options.reduction = reduction;
+      const auto optimizer = sgd_for(w, options);
+      const Numbers gradients = {0x1p-24F, 0x1p-20F};
+      run_given(*optimizer, w, std::vector<std::vector<Numbers>>(kLeaves, {gradients}));
+      EXPECT_TRUE(optimizer->step().applied);
+      const bool is_lost = reduction != Reduction::exact && scale == 1.0;
+      EXPECT_EQ(masters_of(*optimizer, 0), (Numbers{is_lost ? 0.0F : -0x1p-24F, -0x1p-20F}))
+          << reduction_name(reduction) << ' ' << scale;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vsr::optim::test

@@ -42,6 +42,8 @@ for ranks in "1 1" "2 1" "2 2" "4 4"; do
 done
 VSR_COMM_SHARED=0 on_two_hosts 2 2 messages "${changed[@]}"
 expect "on 2 + 2 ranks, messages within the hosts too"
+on_two_hosts 2 2 overlap --overlap on --bucket-mib 1 "${changed[@]}"
+expect "on 2 + 2 ranks, gradients leave early"
 
 for reduction in allreduce fast; do
   expected=

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "comm/half_sum.hpp"
 #include "comm/mpi_check.hpp"
 #include "comm/mpi_handles.hpp"
+#include "tests/support/fake_nccl_operation.hpp"
 
 namespace vsr::test {
 namespace {
@@ -22,24 +22,13 @@ using comm::DeviceStream;
 using comm::NcclComm;
 using comm::NcclResult;
 using comm::NcclType;
-
-// What a rank says it is doing, in front of the data.
-struct Header {
-  enum class Kind : int { hello, all_reduce, reduce_scatter, reduce, all_gather, broadcast, send };
-  Kind kind = Kind::hello;
-  int type = 0;
-  int root = -1;
-  std::uint64_t count = 0;
-  bool operator==(const Header&) const = default;
-};
-
-std::string text_of(const Header& header) {
-  static const char* const kNames[] = {
-      "init", "all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast", "send"};
-  return std::string(kNames[static_cast<int>(header.kind)]) + " of " +
-         std::to_string(header.count) + " elements of type " + std::to_string(header.type) +
-         (header.root < 0 ? "" : ", root " + std::to_string(header.root));
-}
+using fake::Call;
+using fake::Expected;
+using fake::Header;
+using fake::kPeerTag;
+using fake::kTagsPerCommunicator;
+using fake::Message;
+using fake::Operation;
 
 std::size_t width_of(NcclType type) {
   switch (type) {
@@ -85,41 +74,25 @@ comm::MpiOp op_of(MPI_User_function* function) {
   return comm::MpiOp(op);
 }
 
-// A message that is expected, and what to do with its data.
-struct Expected {
-  int peer = 0;
-  Header header;
-  std::function<void(std::span<const std::byte>)> take;
-};
-
-struct Message {
-  int peer = 0;
-  Header header;
-  std::span<const std::byte> data;
-};
-
-// One call: what goes out, what comes in, and what follows when all is there.
-struct Call {
-  std::vector<Message> outgoing;
-  std::vector<Expected> incoming;
-  std::function<void()> finish;
-  bool is_collective = true;
-};
-
-constexpr int kTagsPerCommunicator = 4096;
-constexpr int kPeerTag = kTagsPerCommunicator - 1;  // of sends: their order tells them apart
-
 class FakeCommunicator;
+
+// One for the whole process, never freed: a message that an aborted fake has left on its way would
+// meet the next communicator that Open MPI gives the same number.
+MPI_Comm ranks_of_all_fakes() {
+  static const MPI_Comm ranks = [] {
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    VSR_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
+    VSR_MPI(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN));
+    return duplicate;
+  }();
+  return ranks;
+}
 
 // All that the functions of the table share.
 struct Library {
   explicit Library(FakeDevice& fake) : device(fake) {
-    MPI_Comm duplicate = MPI_COMM_NULL;
-    VSR_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
-    mpi = comm::MpiComm(duplicate);
-    VSR_MPI(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN));
-    VSR_MPI(MPI_Comm_rank(duplicate, &rank));
-    VSR_MPI(MPI_Comm_size(duplicate, &world));
+    VSR_MPI(MPI_Comm_rank(mpi, &rank));
+    VSR_MPI(MPI_Comm_size(mpi, &world));
     sum_fp16 = op_of(add_fp16_for_mpi);
     sum_bf16 = op_of(add_bf16_for_mpi);
   }
@@ -134,13 +107,13 @@ struct Library {
   }
 
   FakeDevice& device;
-  comm::MpiComm mpi;
+  MPI_Comm mpi = ranks_of_all_fakes();
   comm::MpiOp sum_fp16, sum_bf16;
   int rank = 0;
   int world = 1;
   NcclFault fault;
   int operations = 0;
-  int ids = 0;
+
   int group_depth = 0;
   std::vector<Call> group;
   FakeCommunicator* group_comm = nullptr;
@@ -153,83 +126,8 @@ struct Library {
 };
 
 Library* library = nullptr;
-
-// Sends and receives of one operation; looked at again and again until it is over.
-class Operation {
- public:
-  Operation(int tag, std::vector<Call> calls) : tag_(tag), calls_(std::move(calls)) {}
-
-  /// @returns whether it is over; a difference between ranks goes to `error`
-  bool look(std::string& error) {
-    if (!is_started_) start();
-    for (auto& [peer, expected] : waiting_)
-      while (!expected.empty() && error.empty() && take(peer, expected.front(), error))
-        expected.pop_front();
-    for (const auto& [peer, expected] : waiting_)
-      if (!expected.empty()) return false;
-    int are_sent = 1;
-    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &are_sent,
-                MPI_STATUSES_IGNORE);
-    if (are_sent == 0) return false;
-    for (Call& call : calls_)
-      if (call.finish) call.finish();
-    return true;
-  }
-
- private:
-  int tag_of(const Header& header) const {
-    return header.kind == Header::Kind::send
-               ? tag_ / kTagsPerCommunicator * kTagsPerCommunicator + kPeerTag
-               : tag_;
-  }
-
-  // What lies in memory now is what goes out.
-  void start() {
-    is_started_ = true;
-    for (Call& call : calls_) {
-      for (const Message& message : call.outgoing) {
-        std::vector<std::byte>& text = texts_.emplace_back(sizeof(Header) + message.data.size());
-        std::memcpy(text.data(), &message.header, sizeof(Header));
-        if (!message.data.empty())
-          std::memcpy(text.data() + sizeof(Header), message.data.data(), message.data.size());
-        requests_.push_back(MPI_REQUEST_NULL);
-        VSR_MPI(MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, message.peer,
-                          tag_of(message.header), library->mpi.get(), &requests_.back()));
-      }
-      for (Expected& expected : call.incoming)
-        waiting_[expected.peer].push_back(std::move(expected));
-    }
-  }
-
-  bool take(int peer, Expected& expected, std::string& error) {
-    int is_there = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status{};
-    VSR_MPI(MPI_Improbe(peer, tag_of(expected.header), library->mpi.get(), &is_there, &message,
-                        &status));
-    if (is_there == 0) return false;
-    int size = 0;
-    VSR_MPI(MPI_Get_count(&status, MPI_BYTE, &size));
-    std::vector<std::byte> text(static_cast<std::size_t>(size));
-    VSR_MPI(MPI_Mrecv(text.data(), size, MPI_BYTE, &message, MPI_STATUS_IGNORE));
-    Header got;
-    std::memcpy(&got, text.data(), sizeof(Header));
-    if (!(got == expected.header)) {
-      error = "rank " + std::to_string(peer) + " calls " + text_of(got) + ", rank " +
-              std::to_string(library->rank) + " expects " + text_of(expected.header);
-      return false;
-    }
-    if (expected.take) expected.take(std::span<const std::byte>(text).subspan(sizeof(Header)));
-    return true;
-  }
-
-  int tag_;
-  std::vector<Call> calls_;
-  bool is_started_ = false;
-  std::deque<std::vector<std::byte>> texts_;
-  std::vector<MPI_Request> requests_;
-  std::map<int, std::deque<Expected>> waiting_;
-};
+// Of all fakes of the process: what an aborted one has left on its way must not reach the next.
+int ids = 0;
 
 Call to_all(const Header& header, std::span<const std::byte> data) {
   Call call;
@@ -242,7 +140,9 @@ class FakeCommunicator {
  public:
   FakeCommunicator(int id, bool answers)
       : first_tag_(id % 256 * kTagsPerCommunicator),
-        hello_(answers ? std::make_unique<Operation>(first_tag_, hello_calls()) : nullptr) {}
+        hello_(answers ? std::make_unique<Operation>(library->mpi, library->rank, first_tag_,
+                                                     hello_calls())
+                       : nullptr) {}
 
   // A call or two later: what asks must ask again.
   NcclResult state() {
@@ -270,7 +170,8 @@ class FakeCommunicator {
     const bool is_collective = std::ranges::any_of(calls, &Call::is_collective);
     if (is_collective) ++next_;
     const int tag = first_tag_ + 1 + next_ % (kPeerTag - 1);
-    auto operation = std::make_shared<Operation>(tag, std::move(calls));
+    auto operation =
+        std::make_shared<Operation>(library->mpi, library->rank, tag, std::move(calls));
     library->device.put(stream, [this, number, operation] { return look(number, *operation); });
     looks_to_wait_ = 2;
     return NcclResult::in_progress;
@@ -363,8 +264,8 @@ NcclResult all_reduce_sum(const void* in, void* out, std::size_t count, NcclType
     MPI_Op op = type == NcclType::fp32   ? MPI_SUM
                 : type == NcclType::fp16 ? library->sum_fp16.get()
                                          : library->sum_bf16.get();
-    VSR_MPI(MPI_Allreduce(MPI_IN_PLACE, to.data(), static_cast<int>(count), kind, op,
-                          library->mpi.get()));
+    VSR_MPI(
+        MPI_Allreduce(MPI_IN_PLACE, to.data(), static_cast<int>(count), kind, op, library->mpi));
   };
   return enqueue(comm, stream, std::move(call));
 }
@@ -519,7 +420,7 @@ NcclResult group_end() {
 NcclResult get_unique_id(comm::NcclUniqueId* id) {
   ++library->calls["get_unique_id"];
   id->bytes.fill('v');
-  id->bytes.front() = static_cast<char>(library->ids++ % 100);
+  id->bytes.front() = static_cast<char>(ids++ % 100);
   return NcclResult::success;
 }
 

@@ -51,10 +51,11 @@ TEST(IntervalTimes, MeanAndMedian) {
   EXPECT_EQ(times.median_total_ms(), 0);
   times.add({1, 2, 3});
   times.add({3, 4, 5});
-  times.add({5, 6, 85});
+  times.add({5, 6, 85, 30});
   EXPECT_EQ(times.mean().data_ms, 3);
   EXPECT_EQ(times.mean().compute_ms, 4);
   EXPECT_EQ(times.mean().comm_ms, 31);
+  EXPECT_EQ(times.mean().exposed_ms, 10);  // a part of comm_ms, not one more
   EXPECT_EQ(times.median_total_ms(), 12);
   times.add({0, 0, 0});
   EXPECT_EQ(times.median_total_ms(), 9);

@@ -40,6 +40,7 @@ TEST(MetricsJson, EveryKeyInItsPlace) {
   r.data_ms = 1;
   r.compute_ms = 52;
   r.comm_ms = 8.5;
+  r.exposed_ms = 2.5;
   r.wire_bytes = 1 << 20;
   r.masters = "00112233445566778899aabbccddeeff";
   r.extra = {{"name", std::string("a \"b\"")},
@@ -50,7 +51,7 @@ TEST(MetricsJson, EveryKeyInItsPlace) {
             "{\"type\":\"iter\",\"time_s\":1.5,\"iter\":120,\"applied\":119,\"loss\":0.25,"
             "\"lr\":0.0002,\"loss_scale\":65536.0,\"skipped\":1,\"grad_norm\":1.5,\"psnr_y\":33.1,"
             "\"bicubic_psnr_y\":32.23,\"ssim_y\":0.875,\"data_ms\":1.0,\"compute_ms\":52.0,"
-            "\"comm_ms\":8.5,\"wire_bytes\":1048576,"
+            "\"comm_ms\":8.5,\"exposed_ms\":2.5,\"wire_bytes\":1048576,"
             "\"masters\":\"00112233445566778899aabbccddeeff\",\"name\":\"a \\\"b\\\"\",\"ranks\":2,"
             "\"best\":true,\"seconds\":0.5}");
 }
