@@ -83,6 +83,14 @@ std::vector<std::string> idle_choices(const TrainOptions& o) {
         "--stepsize {} is not reached within --total-iter {}; the learning rate only rises, and "
         "ends below --lr",
         *o.stepsize, o.total_iter));
+  if (o.overlap == Overlap::on && o.reduction != Reduction::exact)
+    sentences.push_back(
+        fmt::format("--overlap on: gradients leave early with --reduction exact only, not with {}",
+                    to_string(o.reduction)));
+  if (o.bucket_mib > 0 && o.overlap != Overlap::on)
+    sentences.emplace_back(
+        "--bucket-mib cuts gradients that leave early; over MPI that takes "
+        "--overlap on");
   return sentences;
 }
 

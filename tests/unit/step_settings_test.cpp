@@ -263,5 +263,15 @@ TEST(LossScalerRules, NeedADynamicScale) {
             "--loss-scale-window: got \"0\", expected a whole number of at least 1");
 }
 
+TEST(IdleChoices, OverlapWithoutAReductionThatOverlaps) {
+  EXPECT_EQ(idle({"--overlap", "on", "--bucket-mib", "4"}), Words{});
+  EXPECT_EQ(idle({"--overlap", "on", "--reduction", "fast"}),
+            Words{"--overlap on: gradients leave early with --reduction exact only, not with "
+                  "fast"});
+  EXPECT_EQ(idle({"--bucket-mib", "4"}),
+            Words{"--bucket-mib cuts gradients that leave early; over MPI that takes "
+                  "--overlap on"});
+}
+
 }  // namespace
 }  // namespace vsr::launch
