@@ -29,6 +29,24 @@ void end_soon_without_mpi(int exit_code) noexcept {
   }
 }
 
+// A rank that was stopped after its last call holds the others up in MPI_Finalize.
+void end_late_without_mpi(int rank, std::chrono::seconds limit) noexcept {
+  try {
+    std::thread([rank, limit] {
+      std::this_thread::sleep_for(limit);
+      std::fprintf(
+          stderr,
+          "error: rank %d waits since %lld s for the others to end (MPI_Finalize): its own "
+          "work is done, and a rank was stopped or hangs after its last call\n",
+          rank, static_cast<long long>(limit.count()));
+      std::fflush(nullptr);
+      std::_Exit(static_cast<int>(ExitCode::communication));
+    }).detach();
+  } catch (const std::exception&) {
+    // No thread to be had: it waits as long as it takes.
+  }
+}
+
 }  // namespace
 
 MpiEnvironment::MpiEnvironment(int& argc, char**& argv)
@@ -51,6 +69,7 @@ MpiEnvironment::MpiEnvironment(int& argc, char**& argv)
   }
   int world = 1;
   VSR_MPI(MPI_Comm_size(MPI_COMM_WORLD, &world));
+  VSR_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
   try {
     refuse_lone_ranks(world, [](const char* name) { return std::getenv(name); });
   } catch (const Error&) {
@@ -61,6 +80,7 @@ MpiEnvironment::MpiEnvironment(int& argc, char**& argv)
 
 MpiEnvironment::~MpiEnvironment() {
   if (owns_ && is_mpi_running() && std::uncaught_exceptions() <= exceptions_at_start_) {
+    if (end_limit_.count() > 0) end_late_without_mpi(rank_, end_limit_);
     MPI_Finalize();
   }
 }

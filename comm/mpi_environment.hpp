@@ -2,6 +2,8 @@
 // Who starts and ends MPI. The library works under an MPI_Init of the caller too.
 #pragma once
 
+#include <chrono>
+
 namespace vsr::comm {
 
 /// Starts MPI (thread level serialized) unless the caller did, and ends what it started.
@@ -20,12 +22,18 @@ class MpiEnvironment {
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
+  /// How long the destructor may wait for ranks that do not come to the end, before this process
+  /// ends with exit code 75 and says so; 0, the default: for ever, as others may work on for long.
+  void limit_end(std::chrono::seconds limit) noexcept { end_limit_ = limit; }
+
   /// End the whole job now with this exit code. For a rank that fails alone.
   [[noreturn]] static void abort(int exit_code) noexcept;
 
  private:
   bool owns_ = false;
   int exceptions_at_start_ = 0;
+  int rank_ = 0;
+  std::chrono::seconds end_limit_{0};
 };
 
 }  // namespace vsr::comm

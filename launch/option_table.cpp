@@ -180,8 +180,8 @@ void add_communication_rows(std::vector<OptionRow>& t) {
                                   &TrainOptions::loss_scale_window, 1, "that of --loss-scaler"));
   t.push_back(choices(g, "reduction", "exact: the same bits on any number of ranks",
                       &TrainOptions::reduction, kReductions));
-  t.push_back(choices(g, "backend", "auto: mpi, until steps run on GPUs",
-                      &TrainOptions::backend, kBackends));
+  t.push_back(choices(g, "backend", "auto: mpi, until steps run on GPUs", &TrainOptions::backend,
+                      kBackends));
   t.push_back(choices(g, "overlap",
                       "send gradients of exact within the backward pass; auto: over nccl",
                       &TrainOptions::overlap, kOverlaps));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -95,8 +96,10 @@ void report_start(runtime::RunReport& report, const TrainOptions& options,
   }
 }
 
-int train_program(const std::vector<std::string>& arguments, comm::Communicator& first_world) {
+int train_program(const std::vector<std::string>& arguments, comm::MpiEnvironment& mpi,
+                  comm::Communicator& first_world) {
   TrainOptions options = agree_options(arguments, first_world);
+  mpi.limit_end(std::chrono::seconds(options.timeout_s));
   std::unique_ptr<comm::Communicator> chosen;
   first_world.agree_all_ok("choosing a backend",
                            [&] { chosen = comm::make_communicator(backend_of(options.backend)); });
@@ -179,9 +182,9 @@ bool answer_without_mpi(const std::vector<std::string>& arguments) {
 int program(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (answer_without_mpi(arguments)) return 0;
-  const comm::MpiEnvironment mpi(argc, argv);
+  comm::MpiEnvironment mpi(argc, argv);
   const auto world = comm::make_communicator(comm::Backend::mpi);
-  return run_rank(kProgram, world->rank(), [&] { return train_program(arguments, *world); });
+  return run_rank(kProgram, world->rank(), [&] { return train_program(arguments, mpi, *world); });
 }
 
 }  // namespace
