@@ -57,12 +57,20 @@ class NcclCommunicator::Exchange final : public PendingExchange {
  public:
   Exchange(NcclCommunicator& ranks, std::vector<Transfer> transfers)
       : ranks_(ranks), transfers_(std::move(transfers)), is_done_(*ranks.device_) {}
+  // The GPU would go on to fill memory that its owner frees, or freeing it would wait for a peer.
+  ~Exchange() override {
+    if (!is_over()) ranks_.abort_in_time();
+  }
 
-  DeviceEvent is_done() const noexcept { return is_done_.get(); }
+  void mark_end() {
+    ranks_.device_->record(is_done_.get(), ranks_.stream_->get());
+    is_begun_ = true;
+  }
 
  private:
   void do_finish(const Arrived& arrived) override {
     ranks_.wait_for("exchange", is_done_.get());
+    is_finished_ = true;
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
       std::size_t size = 0;
       for (const auto& part : transfers_[i].incoming) size = std::max(size, part.size());
@@ -70,9 +78,19 @@ class NcclCommunicator::Exchange final : public PendingExchange {
     }
   }
 
+  bool is_over() noexcept {
+    try {
+      return is_finished_ || (is_begun_ && ranks_.device_->is_done(is_done_.get()));
+    } catch (...) {
+      return false;
+    }
+  }
+
   NcclCommunicator& ranks_;
   std::vector<Transfer> transfers_;
   OwnedEvent is_done_;
+  bool is_begun_ = false;  // the mark is on the stream
+  bool is_finished_ = false;
 };
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Device> device, const NcclFunctions& nccl,
@@ -117,35 +135,39 @@ void NcclCommunicator::refuse_shared_devices() {
 
 // Every rank gives up in time, so all of them get to the agreement.
 void NcclCommunicator::meet(const NcclUniqueId& id) {
-  const std::vector<std::string> troubles = all_gather_strings(meet_alone(id));
+  const Meeting mine = meet_alone(id);
+  const std::vector<char> are_late = all_gather(static_cast<char>(mine.is_late));
+  const std::vector<std::string> troubles = all_gather_strings(mine.trouble);
   std::vector<int> missing;
-  std::string first;
-  for (std::size_t rank = 0; rank < troubles.size(); ++rank) {
-    if (troubles[rank].empty()) continue;
-    missing.push_back(static_cast<int>(rank));
-    if (first.empty()) first = troubles[rank];
+  int cause = -1;
+  for (int rank = 0; rank < world_; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (troubles[at].empty()) continue;
+    missing.push_back(rank);
+    // Where one rank fails the others wait in vain: an error says more than their time-out.
+    if (cause < 0 || (are_late[static_cast<std::size_t>(cause)] && !are_late[at])) cause = rank;
   }
   if (missing.empty()) return;
   abort_in_time();
   throw AgreedError(ExitCode::communication,
                     "NCCL did not bring " + list_of(missing) + " of " + std::to_string(world_) +
-                        " together: " + first +
+                        " together: rank " + std::to_string(cause) + ": " +
+                        troubles[static_cast<std::size_t>(cause)] +
                         "; NCCL_DEBUG=INFO shows what it tried, --backend mpi does without it",
-                    missing.front());
+                    cause);
 }
 
-/// @returns why this rank did not get there; empty when it did
-std::string NcclCommunicator::meet_alone(const NcclUniqueId& id) {
+NcclCommunicator::Meeting NcclCommunicator::meet_alone(const NcclUniqueId& id) {
   const auto start = Clock::now();
   NcclResult state = nccl_.init_rank(&comm_, world_, id, rank_);
   while (state == NcclResult::in_progress) {
     if (Clock::now() - start > options_.time_limit)
-      return "no answer after " + std::to_string(options_.time_limit.count()) + " ms";
+      return {true, "no answer after " + std::to_string(options_.time_limit.count()) + " ms"};
     std::this_thread::sleep_for(kPoll);
     const NcclResult asked = nccl_.async_error(comm_, &state);
     if (asked != NcclResult::success) state = asked;
   }
-  return state == NcclResult::success ? "" : trouble(state);
+  return {false, state == NcclResult::success ? "" : trouble(state)};
 }
 
 std::string NcclCommunicator::trouble(NcclResult result) const {
@@ -176,23 +198,35 @@ void NcclCommunicator::give_up(const char* what, const std::string& why) {
                   (is_ended ? "" : "; its communicator could not be ended in time"));
 }
 
-// Inside a group nothing has started; its end tells.
+// Inside a group nothing has started; its end tells. A group belongs to the thread, so it is ended
+// while the communicator of its calls is still there.
 void NcclCommunicator::check(const char* what, NcclResult result) {
-  if (is_in_group_ && result == NcclResult::in_progress) return;
+  if (is_in_group_) {
+    if (result == NcclResult::success || result == NcclResult::in_progress) return;
+    const std::string why = trouble(result);
+    is_in_group_ = false;
+    nccl_.group_end();
+    give_up(what, why);
+  }
   const auto start = Clock::now();
   while (result == NcclResult::in_progress) {
     if (Clock::now() - start > options_.time_limit)
       give_up(what, "not started after " + std::to_string(options_.time_limit.count()) + " ms");
+    std::this_thread::sleep_for(kPoll);
     const NcclResult asked = nccl_.async_error(comm_, &result);
     if (asked != NcclResult::success) result = asked;
   }
   if (result != NcclResult::success) give_up(what, trouble(result));
 }
 
-void NcclCommunicator::start_after_work() {
+void NcclCommunicator::require_alive() const {
   if (comm_ == nullptr)
     throw CommError("rank " + std::to_string(rank_) + "/" + std::to_string(world_) + " on " +
                     host_ + ": the NCCL communicator was closed or has failed");
+}
+
+void NcclCommunicator::start_after_work() {
+  require_alive();
   device_->record(work_is_there_->get(), device_->work_stream());
   device_->wait(stream_->get(), work_is_there_->get());
 }
@@ -213,6 +247,7 @@ void NcclCommunicator::run(const char* what, const std::function<void()>& calls)
 }
 
 void NcclCommunicator::wait_for(const char* what, DeviceEvent event) {
+  require_alive();  // an abort passes the marks of what it cuts short
   device_->wait(device_->work_stream(), event);
   const auto start = Clock::now();
   while (!device_->is_done(event)) {
@@ -229,16 +264,17 @@ void NcclCommunicator::wait_for(const char* what, DeviceEvent event) {
 
 std::unique_ptr<PendingExchange> NcclCommunicator::do_begin_exchange(
     std::span<const Transfer> transfers, std::size_t piece_bytes) {
-  auto exchange =
-      std::make_unique<Exchange>(*this, std::vector<Transfer>(transfers.begin(), transfers.end()));
   const auto own = static_cast<std::size_t>(rank_);
-  const std::size_t piece = std::min(piece_bytes, options_.chunk_bytes);
-  start_after_work();
-  for (const Transfer& transfer : transfers) {
+  for (const Transfer& transfer : transfers)
     VSR_CHECK(transfer.outgoing[own].size() == transfer.incoming[own].size(),
               "got " + std::to_string(transfer.outgoing[own].size()) +
                   " bytes for the own rank and room for " +
                   std::to_string(transfer.incoming[own].size()));
+  auto exchange =
+      std::make_unique<Exchange>(*this, std::vector<Transfer>(transfers.begin(), transfers.end()));
+  const std::size_t piece = std::min(piece_bytes, options_.chunk_bytes);
+  start_after_work();
+  for (const Transfer& transfer : transfers) {
     if (!transfer.outgoing[own].empty())
       device_->copy(transfer.outgoing[own], transfer.incoming[own], stream_->get());
     in_group("exchange", [&] {
@@ -260,7 +296,7 @@ std::unique_ptr<PendingExchange> NcclCommunicator::do_begin_exchange(
       }
     });
   }
-  device_->record(exchange->is_done(), stream_->get());
+  exchange->mark_end();
   return exchange;
 }
 
@@ -370,8 +406,14 @@ void NcclCommunicator::do_reduce_scatter(SumType type, std::span<const std::byte
 }
 
 void NcclCommunicator::close() {
-  if (comm_ == nullptr) return;
-  barrier();  // a rank that went on alone would end what the others still use
+  if (std::exchange(is_closed_, true)) return;
+  // A rank that went on alone would end what the others still use; and where one was aborted, the
+  // others have nobody left to end with.
+  const std::vector<char> are_alive = all_gather(static_cast<char>(comm_ != nullptr));
+  if (std::ranges::count(are_alive, 0) > 0) {
+    abort_in_time();
+    return;
+  }
   check("finalize", nccl_.finalize(comm_));
   const NcclComm comm = std::exchange(comm_, nullptr);
   const NcclResult result = nccl_.destroy(comm);

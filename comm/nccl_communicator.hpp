@@ -60,11 +60,16 @@ class NcclCommunicator final : public MpiCommunicator {
 
   void refuse_shared_devices();
   void meet(const NcclUniqueId& id);
-  std::string meet_alone(const NcclUniqueId& id);
+  struct Meeting {
+    bool is_late;         // it only waited for others
+    std::string trouble;  // why this rank did not get there; empty when it did
+  };
+  Meeting meet_alone(const NcclUniqueId& id);
   void all_reduce(std::span<std::byte> values, NcclType type, std::size_t element_bytes);
   void in_group(const char* what, const std::function<void()>& calls);
   void check(const char* what, NcclResult result);
   void run(const char* what, const std::function<void()>& calls);
+  void require_alive() const;
   void start_after_work();
   void wait_for(const char* what, DeviceEvent event);
   std::string trouble(NcclResult result) const;
@@ -79,6 +84,7 @@ class NcclCommunicator final : public MpiCommunicator {
   std::unique_ptr<OwnedEvent> is_done_;
   NcclComm comm_ = nullptr;
   bool is_in_group_ = false;
+  bool is_closed_ = false;
 };
 
 }  // namespace vsr::comm

@@ -44,7 +44,10 @@ TEST_F(NcclFailures, AnInitThatFailsOnOneRankIsToldToAll) {
   if (is_last()) fake_->inject({NcclFault::Kind::init_fails});
   const std::string message = message_of<AgreedError>([&] { start(hasty_); });
   expect_in(world_ == 1 ? "rank 0 of 1" : std::to_string(world_ - 1) + " of", message);
-  if (world_ == 1) expect_in("unhandled system error (injected: no route to rank 0)", message);
+  // The others wait for it in vain, which is no cause.
+  expect_in("rank " + std::to_string(world_ - 1) +
+                ": unhandled system error (injected: no route to rank 0)",
+            message);
   EXPECT_EQ(fake_->live_communicators(), 0);
 }
 
@@ -85,6 +88,96 @@ TEST_F(NcclFailures, DifferentCallsAreAnErrorAndNotAHang) {
       [&] { comm.all_reduce_sum_fp32(values_in<float>(memory).first(bytes / sizeof(float))); });
   expect_in("all-reduce of 32 elements", message);
   expect_in("all-reduce of 16 elements", message);
+}
+
+TEST_F(NcclFailures, WhatWasUnderWayFailsWithTheRest) {
+  NcclCommunicator& comm = start(hasty_);
+  const BulkMemory memory(comm, 64);
+  Transfer transfer;
+  transfer.outgoing.resize(static_cast<std::size_t>(world_));
+  transfer.incoming.resize(static_cast<std::size_t>(world_));
+  transfer.outgoing[static_cast<std::size_t>(rank_)] = memory.bytes().first(32);
+  transfer.incoming[static_cast<std::size_t>(rank_)] = memory.bytes().last(32);
+  std::unique_ptr<PendingExchange> first = comm.begin_exchange({&transfer, 1}, 64);
+  fake_->inject({NcclFault::Kind::hangs});
+  message_of<CommError>([&] { comm.broadcast_bulk(memory.bytes(), 0); });
+  // Its mark was passed, but nobody knows in what state.
+  bool has_arrived = false;
+  const std::string message = message_of<CommError>([&] {
+    comm.finish_exchange(std::move(first),
+                         [&](std::size_t, std::size_t, std::size_t) { has_arrived = true; });
+  });
+  expect_in(me() + ": the NCCL communicator was closed or has failed", message);
+  EXPECT_FALSE(has_arrived);
+}
+
+TEST_F(NcclFailures, AnExchangeThatIsDroppedUnderWayEndsTheCommunicator) {
+  if (world_ == 1) GTEST_SKIP() << "needs two ranks";
+  NcclCommunicator& comm = start(hasty_);
+  {
+    const BulkMemory memory(comm, 64);
+    Transfer transfer;
+    transfer.outgoing.resize(static_cast<std::size_t>(world_));
+    transfer.incoming.resize(static_cast<std::size_t>(world_));
+    // Nobody sends this, so memory that it fills must not be freed while it waits.
+    transfer.incoming[static_cast<std::size_t>((rank_ + 1) % world_)] = memory.bytes();
+    const std::unique_ptr<PendingExchange> dropped = comm.begin_exchange({&transfer, 1}, 64);
+    EXPECT_EQ(fake_->live_communicators(), 1);
+  }
+  EXPECT_EQ(fake_->live_communicators(), 0);
+  const BulkMemory memory(comm, 64);
+  expect_in("was closed or has failed",
+            message_of<CommError>([&] { comm.broadcast_bulk(memory.bytes(), 0); }));
+}
+
+TEST_F(NcclFailures, OneAbortedRankEndsTheOthersInClose) {
+  if (world_ == 1) GTEST_SKIP() << "needs two ranks";
+  NcclCommunicator& comm = start(hasty_);
+  const BulkMemory memory(comm, 64);
+  if (is_last()) {
+    Transfer transfer;
+    transfer.outgoing.resize(static_cast<std::size_t>(world_));
+    transfer.incoming.resize(static_cast<std::size_t>(world_));
+    transfer.incoming.front() = memory.bytes();
+    comm.begin_exchange({&transfer, 1}, 64);  // and drop it
+  }
+  EXPECT_EQ(fake_->live_communicators(), is_last() ? 0 : 1);
+  comm.close();
+  EXPECT_EQ(fake_->live_communicators(), 0);
+  EXPECT_EQ(fake_->calls("finalize"), 0);
+}
+
+TEST_F(NcclFailures, AnExchangeOfWrongSizesIsRefusedBeforeItStarts) {
+  NcclCommunicator& comm = start(hasty_);
+  const BulkMemory memory(comm, 64);
+  Transfer transfer;
+  transfer.outgoing.resize(static_cast<std::size_t>(world_));
+  transfer.incoming.resize(static_cast<std::size_t>(world_));
+  transfer.outgoing[static_cast<std::size_t>(rank_)] = memory.bytes().first(32);
+  transfer.incoming[static_cast<std::size_t>(rank_)] = memory.bytes().first(16);
+  expect_in("got 32 bytes for the own rank and room for 16", message_of<ArgumentError>([&] {
+              comm.begin_exchange({&transfer, 1}, 64);
+            }));
+  comm.broadcast_bulk(memory.bytes(), 0);  // which still works
+  comm.close();
+  EXPECT_EQ(fake_->calls("destroy"), 1);
+}
+
+TEST_F(NcclFailures, AGroupThatFailsIsEndedAllTheSame) {
+  if (world_ == 1) GTEST_SKIP() << "needs two ranks";
+  NcclCommunicator& comm = start(hasty_);
+  std::vector<std::byte> host(64);
+  Transfer transfer;
+  transfer.outgoing.resize(static_cast<std::size_t>(world_));
+  transfer.incoming.resize(static_cast<std::size_t>(world_));
+  transfer.outgoing[static_cast<std::size_t>((rank_ + 1) % world_)] = host;
+  transfer.incoming[static_cast<std::size_t>((rank_ + world_ - 1) % world_)] = host;
+  expect_in("NCCL send failed: invalid argument (memory that is not the device's)",
+            message_of<CommError>([&] {
+              comm.begin_exchange({&transfer, 1}, 64);
+            }));
+  // Groups belong to the thread: an open one would swallow the calls of the next communicator.
+  EXPECT_EQ(fake_->functions().group_end(), NcclResult::invalid_argument);
 }
 
 TEST_F(NcclFailures, AnAbortThatHangsIsLeftBehind) {
