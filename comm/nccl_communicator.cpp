@@ -53,6 +53,7 @@ std::string list_of(const std::vector<int>& ranks) {
 }  // namespace
 
 // Everything of an exchange is on the stream when it was begun; the mark tells when it is through.
+// So smaller pieces would arrive no sooner, and only make more messages.
 class NcclCommunicator::Exchange final : public PendingExchange {
  public:
   Exchange(NcclCommunicator& ranks, std::vector<Transfer> transfers)
@@ -263,7 +264,7 @@ void NcclCommunicator::wait_for(const char* what, DeviceEvent event) {
 }
 
 std::unique_ptr<PendingExchange> NcclCommunicator::do_begin_exchange(
-    std::span<const Transfer> transfers, std::size_t piece_bytes) {
+    std::span<const Transfer> transfers, std::size_t) {
   const auto own = static_cast<std::size_t>(rank_);
   for (const Transfer& transfer : transfers)
     VSR_CHECK(transfer.outgoing[own].size() == transfer.incoming[own].size(),
@@ -272,7 +273,6 @@ std::unique_ptr<PendingExchange> NcclCommunicator::do_begin_exchange(
                   std::to_string(transfer.incoming[own].size()));
   auto exchange =
       std::make_unique<Exchange>(*this, std::vector<Transfer>(transfers.begin(), transfers.end()));
-  const std::size_t piece = std::min(piece_bytes, options_.chunk_bytes);
   start_after_work();
   for (const Transfer& transfer : transfers) {
     if (!transfer.outgoing[own].empty())
@@ -283,12 +283,12 @@ std::unique_ptr<PendingExchange> NcclCommunicator::do_begin_exchange(
         const std::size_t from =
             (own + static_cast<std::size_t>(world_) - step) % static_cast<std::size_t>(world_);
         const std::span<const std::byte> out = transfer.outgoing[to];
-        each_piece(out.size(), piece, [&](std::size_t begin, std::size_t end) {
+        each_piece(out.size(), options_.chunk_bytes, [&](std::size_t begin, std::size_t end) {
           check("send", nccl_.send(out.data() + begin, end - begin, NcclType::bytes,
                                    static_cast<int>(to), comm_, stream_->get()));
         });
         const std::span<std::byte> in = transfer.incoming[from];
-        each_piece(in.size(), piece, [&](std::size_t begin, std::size_t end) {
+        each_piece(in.size(), options_.chunk_bytes, [&](std::size_t begin, std::size_t end) {
           check("receive", nccl_.receive(in.data() + begin, end - begin, NcclType::bytes,
                                          static_cast<int>(from), comm_, stream_->get()));
         });

@@ -50,9 +50,8 @@ class CudaDevice final : public Device {
     }
     return text;
   }
-  bool is_host_accessible() const noexcept override {
-    return properties_.pageableMemoryAccessUsesHostPageTables != 0;
-  }
+  // What cudaMalloc gives is the GPU's alone, also where the GPU reads the host's page tables.
+  bool is_host_accessible() const noexcept override { return false; }
   void make_current() override { VSR_CUDA(cudaSetDevice(index_)); }
 
   std::byte* allocate(std::size_t bytes) override {
